@@ -87,7 +87,7 @@ def task_set(
         >>> str(tasks[0].workload)
         'mobilenetv2:8'
         >>> hs.task_set(4, arrivals="exponential@0.8", cluster="2xT4")
-        TaskSet(4 tasks of 3 models, arriving 5,156 to 10,413 s)
+        TaskSet(4 tasks of 3 models, arriving 5,029 to 10,157 s)
     """
     arguments.check_interval(arrivals, interval_s)
     drawn = Repetition(repetition, seed).task_set(
@@ -133,9 +133,9 @@ def plan(
         >>> import heshare as hs
         >>> front = hs.plan(4, "1xT4,1xA100")
         >>> front
-        Front(16 plans, 382 to 441 kJ, average JCT 1,515 to 1,760 s)
+        Front(20 plans, 622 to 772 kJ, average JCT 1,922 to 2,479 s)
         >>> front.trade_off
-        Plan(4 tasks in 3 batches on 1xT4,1xA100, 403 kJ, average JCT 1,609 s)
+        Plan(4 tasks in 2 batches on 1xT4,1xA100, 641 kJ, average JCT 2,010 s)
     """
     arguments.check_kind("settings", settings, Settings)
     streams = Repetition(repetition, seed)
@@ -179,7 +179,7 @@ def optimise(
     Example:
         >>> import heshare as hs
         >>> hs.optimise(4, "1xT4,1xA100")
-        Front(69 plans, 370 to 443 kJ, average JCT 1,504 to 1,800 s)
+        Front(94 plans, 540 to 739 kJ, average JCT 1,528 to 4,541 s)
     """
     start_s = perf_counter()
     arguments.check_kind("effort", effort, SearchSettings)
@@ -238,11 +238,11 @@ def run(
     Example:
         >>> import heshare as hs
         >>> hs.run(4, "1xT4,1xA100", "sjf")
-        Run(sjf, 4 tasks on 1xT4,1xA100, 694 kJ, average JCT 2,246 s, emulated)
+        Run(sjf, 4 tasks on 1xT4,1xA100, 1.04 MJ, average JCT 2,304 s, emulated)
         >>> hs.run(4, "1xT4,1xA100", hs.plan(4, "1xT4,1xA100").trade_off)
-        Run(plan, 4 tasks on 1xT4,1xA100, 383 kJ, average JCT 1,574 s, emulated)
+        Run(plan, 4 tasks on 1xT4,1xA100, 641 kJ, average JCT 2,057 s, emulated)
         >>> hs.run(4, "1xT4,1xA100", "sjf", power_limit=200)
-        Run(sjf within 200 W, 4 tasks on 1xT4,1xA100, 693 kJ, average JCT 2,247 s, emulated)
+        Run(sjf within 200 W, 4 tasks on 1xT4,1xA100, 871 kJ, average JCT 2,713 s, emulated)
     """
     streams = Repetition(repetition, seed)
     to_run = arguments.as_tasks(tasks, streams)
@@ -285,7 +285,7 @@ def evaluate(
         >>> tasks = hs.task_set(2)
         >>> found = hs.evaluate([[Batch((0, 1), (50, 50), sm_mhz=1410)]], tasks, "1xA100")
         >>> found
-        Evaluation(predicted 102 kJ, 303.2 s; run 103 kJ, 298.6 s)
+        Evaluation(predicted 73.9 kJ, 268.2 s; run 70.6 kJ, 244.6 s)
         >>> found.plan == hs.Front.of([found.plan]).trade_off
         True
     """
@@ -334,7 +334,7 @@ def problem(
         >>> problem = hs.problem(4, "1xT4,1xA100")
         >>> found = minimize(problem, NSGA2(pop_size=20), ("n_gen", 10), seed=1)
         >>> problem.front(found.X)
-        Front(16 plans, 382 to 441 kJ, average JCT 1,515 to 1,760 s)
+        Front(20 plans, 622 to 772 kJ, average JCT 1,922 to 2,479 s)
     """
     arguments.check_kind("settings", settings, Settings)
     to_plan = arguments.as_tasks_at_once(tasks, Repetition(repetition, seed))
@@ -403,14 +403,14 @@ def compare(
         >>> table = hs.compare(4, "1xT4,1xA100", ["random", "sjf"], seeds=2)
         >>> table[["repetition", "title", "avg_jct_s"]].round()
            repetition   title  avg_jct_s
-        0           0  Random     2187.0
-        1           0     SJF     2246.0
-        2           1  Random    16631.0
-        3           1     SJF     8542.0
+        0           0  Random     2164.0
+        1           0     SJF     2304.0
+        2           1  Random    18331.0
+        3           1     SJF     9300.0
         >>> import numpy as np
         >>> p95 = lambda run: np.percentile(run.jct_s, 95)
         >>> hs.compare(4, "1xT4,1xA100", "sjf", seeds=1, metrics={"p95_s": p95})["p95_s"].round().tolist()
-        [5317.0]
+        [5528.0]
     """
     sizes = arguments.as_sizes(batch_sizes)
     drawn = arguments.draw_options(

@@ -16,6 +16,7 @@ from support.smoke_run import smoke
 from heshare.devices.constants import Constants, default
 from heshare.devices.emulated_device import EmulatedDevice
 from heshare.devices.noise import NoiseModel
+from heshare.devices.timing_effects import Key, Timing
 from heshare.shared.extras import without_uri_grammars
 from heshare.world.catalogue import gpu
 
@@ -45,7 +46,7 @@ for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHU
     if signal.getsignal(number) == signal.SIG_IGN:
         signal.signal(number, usual)
 
-SLOW_FIXTURES = {"smoke_results", "calibration_errors"}
+SLOW_FIXTURES = {"smoke_results", "fresh_calibration"}
 """Fixtures that take 2 s and more: tests which use them are slow."""
 
 
@@ -75,6 +76,19 @@ def rng() -> np.random.Generator:
 def smoke_results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The outputs of one smoke run of all notebooks."""
     return made_once(tmp_path_factory, "smoke", lambda folder: smoke(folder / "figures", "1")) / "figures"
+
+
+@pytest.fixture(scope="session")
+def fresh_calibration(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the tables that a new fit of the device model writes (2 minutes)."""
+    from heshare.lab.calibration import calibrate
+
+    def make(folder: Path) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(calibrate.files, "write_text", lambda path, text: (folder / path.name).write_text(text))
+            calibrate.recalibrate()
+
+    return made_once(tmp_path_factory, "calibration", make)
 
 
 @pytest.fixture(scope="session")
@@ -109,9 +123,8 @@ class _MadeUp(EmulatedDevice):
 
 def _other_truth() -> Constants:
     known = default()
-    timing = {
-        cell: replace(one, work_per_sample_s=1.4 * one.work_per_sample_s, host_s=0.7 * one.host_s)
-        for cell, one in known.timing.items()
-        if cell[0] == "H100"
-    }
-    return replace(known, timing=timing).with_power("H100", dynamic_w=330.0)
+    return replace(known, timing=known.timing.with_change(_slower)).with_power("H100", dynamic_w=330.0)
+
+
+def _slower(key: Key, one: Timing) -> Timing:
+    return replace(one, work_s=1.4 * one.work_s, host_s=0.7 * one.host_s)

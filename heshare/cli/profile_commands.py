@@ -239,21 +239,28 @@ def _record_emulated(out: Path | None, noise_of: str, quiet: bool, json: bool) -
         typer.echo(f"Written: {path}")
 
 
+_HEADINGS = {
+    "errors": "Errors on half of the settings of each record, which a fit to the other half did not see, %:",
+    "coverage": "How often the stated intervals hold on laboratories left out, %, and how sharp they are:",
+    "laboratories": "Errors on each laboratory, left out whole, %:",
+    "moved": "Which records move which constants, and the part of all information on it that a record holds, %:",
+}
+"""What `recalibrate` returns, by name, and what each table is."""
+
+
 def _fit(json: bool) -> None:
     if not has_same_bytes():  # too late in a process that has loaded numpy
         command = [sys.executable, "-m", "heshare", "calibrate", *(["--json"] if json else [])]
         raise typer.Exit(subprocess.call(command, env=child_environment(**SAME_BYTES)))
 
-    tables = recalibrate()
+    tables = recalibrate(lambda laboratory: typer.echo(f"heshare: fitted without {laboratory}", err=True))
     if json:
         print_json({name: options.to_records(table.round(3)) for name, table in tables.items()})
         return
 
-    typer.echo(tables["errors"].to_string(index=False, float_format="%.2f", na_rep=""))
-    typer.echo("\nHow often the stated intervals hold on those points, %, and how sharp they are:")
-    typer.echo(tables["coverage"].to_string(index=False, float_format="%.3g"))
-    typer.echo("\nErrors on each public record, left out whole, %:")
-    typer.echo(tables["laboratories"].drop(columns=["without", "note"]).to_string(index=False, float_format="%.3g"))
+    for name, heading in _HEADINGS.items():
+        typer.echo(f"\n{heading}")
+        typer.echo(tables[name].to_string(index=False, float_format="%.3g", na_rep=""))
 
 
 def _print_path(what: str, path: Path, json: bool) -> None:

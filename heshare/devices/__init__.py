@@ -1,3 +1,1 @@
-"""Devices: GPUs that run tasks. The `Device` protocol, the device model, and emulated GPUs."""
-
-import heshare.devices.derived_constants  # noqa: F401, registers what `default` completes the constants with
+"""Emulated GPUs: the device model and the devices that answer with it."""

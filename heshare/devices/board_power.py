@@ -1,137 +1,165 @@
-"""Board power at a clock, and the clock that a power limit leaves.
+"""Board power of residents at a clock, and the clock that a power limit leaves.
 
-    P(f) = idle(f) + V(f)^2 (f / f_max) (clock B + dynamic (X (1 + sharing Y) + Z))
+    P(f) = idle + V(f)^2 (f / f_max) (idle_clock + clock B + dynamic (min(X, strongest) + Z))
 
-is the idle and dynamic power of Eq. 4. V is the relative voltage; idle(f) grows with V^2 f by `Power.idle_clock_w`. B
-is the part of the time in which some kernel runs: then clocks, caches and the front end work, however few SMs do. X is
-the work on the SMs, their time weighted by the intensity of each resident's load. Y is the load beside the busiest
-resident. Z is the work of tensor cores and memory: operations, and the traffic of layer outputs beyond the L2 cache,
-which all residents share (`iteration_time.WorkPower`). So n equal processes draw less than n times one: B counts once,
-and they cannot all work at once; only their traffic grows, since together they leave the cache. Residents that take
-turns do less work each. Every term grows with the clock, so that the clock left by a limit is unique. A resident whose
-load is lighter than that of the residents which it slows down lowers the power, and the clock may rise.
+is the idle and dynamic power of Eq. 4. V is the relative voltage. B is the part of the time in which some kernel runs,
+at most 1: then clocks, caches and the front end work, however few SMs do. X is the work on the SMs: the time of SMs and
+memory of each resident over the time of its iteration, weighted by its intensity. SMs that all work draw at most the
+power of the strongest resident. Z is the energy of bytes and operations of language models.
+
+So n equal processes draw less than n times one, and residents that take turns do less work each. Every term grows with
+the clock, so that the clock left by a limit is unique.
 """
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
+from numba import njit
 from scipy.optimize import brentq
 
-from heshare.devices import crowding
-from heshare.devices.constants import Contention, Power
-from heshare.devices.iteration_time import Iteration
-from heshare.shared.arrays import FloatArray
-from heshare.shared.errors import InputError
+from heshare.devices.constants import (
+    CLOCK,
+    DYNAMIC,
+    IDLE,
+    IDLE_CLOCK,
+    KNEE,
+    MEMORY_KNEE,
+    MEMORY_WEIGHT,
+    TOP,
+    V_MIN,
+    Power,
+)
+from heshare.devices.contention import interference, times_s
+from heshare.devices.iteration_time import BATCH, EXTRA, INTENSITY, MEMORY, gpu_part_s
+from heshare.shared.arrays import FloatArray, IntArray
 
-_LOWEST, _EXACT = 1e-6, 1e-12
-"""Lowest clock that a limit leaves, and how exactly it is found, both over the top clock."""
+_LOWEST, _EXACT, _STEPS = 1e-3, 1e-10, 80
+"""Lowest clock that a limit leaves and how exactly it is found, both over the top clock; most steps to find it."""
 
 
-def relative_voltage(power: Power, sm_mhz: float, max_mhz: float) -> float:
+@njit(cache=True)
+def voltage(sm_mhz: float, knee_mhz: float, v_min: float, top_mhz: float) -> Any:
     """Return V(f), the voltage at a clock over that at the top clock: constant below the knee, linear above it."""
-    if sm_mhz <= power.knee_mhz:
-        return power.v_min
-    return power.v_min + (1.0 - power.v_min) * (sm_mhz - power.knee_mhz) / (max_mhz - power.knee_mhz)
+    if sm_mhz <= knee_mhz:
+        return v_min
+    return v_min + (1.0 - v_min) * (sm_mhz - knee_mhz) / (top_mhz - knee_mhz)
+
+
+@njit(cache=True)
+def switching_of(card: Any, sm_mhz: float) -> Any:
+    """Return V(f)^2 f / f_max of a `card_row`, with which the power of busy clocks and SMs goes; 1 at the top clock."""
+    return voltage(sm_mhz, card[KNEE], card[V_MIN], card[TOP]) ** 2 * sm_mhz / card[TOP]
+
+
+@njit(cache=True)
+def memory_slowdown(card: Any, sm_mhz: float) -> Any:
+    """Return mu(f) of a `card_row`, the factor on memory time: 1, and growing as 1/f below the memory knee."""
+    return max(1.0, card[MEMORY_KNEE] / sm_mhz)
+
+
+@njit(cache=True)
+def power_w(rows: Any, card: Any, taken_s: Any, sm_mhz: float) -> Any:
+    """Return P(f), W, of residents that take `taken_s` per iteration, s, (n,).
+
+    `rows` are as from `resident_rows`, `card` from `card_row`.
+    """
+    sm_slowdown, memory = card[TOP] / sm_mhz, memory_slowdown(card, sm_mhz)
+    running = work = strongest = extra = 0.0
+    for task in range(len(rows)):
+        row = rows[task]
+        running += gpu_part_s(row, sm_slowdown, memory) / taken_s[task]
+        load = sm_slowdown * (row[BATCH] + card[MEMORY_WEIGHT] * row[MEMORY]) / taken_s[task]
+        work += row[INTENSITY] * load
+        extra += sm_slowdown * row[EXTRA] / taken_s[task]
+        strongest = max(strongest, row[INTENSITY])
+
+    busy_w = card[CLOCK] * min(1.0, running) + card[DYNAMIC] * (min(work, strongest) + extra)
+    return card[IDLE] + switching_of(card, sm_mhz) * (card[IDLE_CLOCK] + busy_w)
+
+
+@njit(cache=True)
+def solve(rows: Any, card: Any, request_mhz: float, cap_w: float) -> Any:
+    """Return (clock reached in MHz, power in W, times in s) of residents under MPS.
+
+    The clock is the requested one, or the highest below it at which the power stays within `cap_w`.
+    """
+    factors = interference(rows, card)
+    taken_s = times_s(rows, card, factors, card[TOP] / request_mhz, memory_slowdown(card, request_mhz))
+    demand_w = power_w(rows, card, taken_s, request_mhz)
+    if demand_w <= cap_w:
+        return request_mhz, demand_w, taken_s
+
+    # The Illinois variant of the false position method: power grows with the clock.
+    low, high, above = _LOWEST * card[TOP], request_mhz, demand_w - cap_w
+    taken_s = times_s(rows, card, factors, card[TOP] / low, memory_slowdown(card, low))
+    below = power_w(rows, card, taken_s, low) - cap_w
+    mhz, side = low, 0
+    for _ in range(_STEPS):
+        if below >= 0.0:
+            break
+        mhz = (below * high - above * low) / (below - above)
+        taken_s = times_s(rows, card, factors, card[TOP] / mhz, memory_slowdown(card, mhz))
+        excess = power_w(rows, card, taken_s, mhz) - cap_w
+        if abs(excess) <= 1e-12 * cap_w or high - low <= _EXACT * card[TOP]:
+            break
+        if excess > 0.0:
+            high, above = mhz, excess
+            below *= 0.5 if side == 1 else 1.0
+            side = 1
+        else:
+            low, below = mhz, excess
+            above *= 0.5 if side == -1 else 1.0
+            side = -1
+    return mhz, min(cap_w, power_w(rows, card, taken_s, mhz)), taken_s
+
+
+@njit(cache=True)
+def _solve_sets(rows: Any, starts: Any, cards: Any, which: Any, request_mhz: Any, cap_w: Any, found: Any) -> None:
+    for place in range(len(which)):
+        own = rows[starts[place] : starts[place + 1]]
+        mhz, watts, taken_s = solve(own, cards[which[place]], request_mhz[place], cap_w[place])
+        found[place, 0], found[place, 1], found[place, 2] = taken_s[0], watts, mhz
+
+
+def solve_sets(
+    rows: FloatArray, starts: IntArray, cards: FloatArray, which: IntArray, request_mhz: FloatArray, cap_w: FloatArray
+) -> FloatArray:
+    """Return (time of the first resident in s, power in W, clock in MHz) of n sets of residents, shape (n, 3).
+
+    Args:
+        rows: residents of all sets one after the other, as from `resident_rows`.
+        starts: the first row of each set, and the number of rows, (n + 1,).
+        cards: one `card_row` a GPU.
+        which: the GPU of each set, (n,).
+        request_mhz: requested clock of each set, MHz, (n,).
+        cap_w: power limit of each set, W, (n,).
+    """
+    found = np.empty((len(which), 3))
+    _solve_sets(rows, starts, cards, which, request_mhz, cap_w, found)
+    return found
 
 
 def switching(power: Power, sm_mhz: float, max_mhz: float) -> float:
-    """Return V(f)^2 f / f_max, with which the power of busy clocks and SMs goes; 1 at the top clock."""
-    return relative_voltage(power, sm_mhz, max_mhz) ** 2 * sm_mhz / max_mhz
+    """Return V(f)^2 f / f_max of a GPU's constants; 1 at the top clock."""
+    return float(voltage(sm_mhz, power.knee_mhz, power.v_min, max_mhz) ** 2 * sm_mhz / max_mhz)
 
 
 def idle_power_w(power: Power, sm_mhz: float, max_mhz: float) -> float:
-    """Return idle(f), the power at a held clock while no kernel runs, W."""
+    """Return the power at a held clock while no kernel runs, W."""
     return power.idle_w + power.idle_clock_w * switching(power, sm_mhz, max_mhz)
 
 
-def memory_slowdown_at(power: Power, sm_mhz: float) -> float:
-    """Return mu(f), the factor on memory time at a clock: 1, and growing as 1/f below `memory_knee_mhz`."""
-    return power.memory_knee_mhz / sm_mhz if sm_mhz < power.memory_knee_mhz else 1.0
+def reached(
+    taken_s: Callable[[float], Sequence[float]], rows: FloatArray, card: FloatArray, request_mhz: float, cap_w: float
+) -> tuple[float, float, list[float]]:
+    """Return what `solve` does for another way of sharing; `taken_s` gives the times at a clock, s."""
 
+    def drawn_w(sm_mhz: float) -> float:
+        return float(power_w(rows, card, np.array(taken_s(sm_mhz)), sm_mhz))
 
-def activity(power: Power, iterations: Sequence[Iteration], sm_slowdown: float, memory_slowdown: float) -> float:
-    """Return the load L of all residents, each running as fast as alone.
-
-    `L = sum_j v (work_j + memory memory_j) / time_j` with v = f_max / f. 1 is a full GPU; the sum may be more.
-    """
-    total = 0.0
-    for iteration in iterations:
-        busy_s = sm_slowdown * (iteration.work_s + power.memory * iteration.memory_s)
-        total += busy_s / iteration.time_s(sm_slowdown, memory_slowdown)
-    return total
-
-
-def board_power_w(
-    power: Power, parts: FloatArray, sm_mhz: float, max_mhz: float, contention: Contention | None = None
-) -> float:
-    """Return the power P(f) while residents run under MPS at `sm_mhz`, W; `parts` are their `resident_parts`.
-
-    With `contention` they take turns on the SMs (`crowding`); None: each runs as fast as alone.
-    """
-    slowdowns = max_mhz / sm_mhz, memory_slowdown_at(power, sm_mhz)
-    turns = 1.0 if contention is None else crowding.common_stretch(contention, parts, *slowdowns)
-    times_s = crowding.crowded_times_s(parts, turns, *slowdowns)
-    return _power_w(power, crowding.work_done(parts, times_s, float(power.memory), *slowdowns), sm_mhz, max_mhz)
-
-
-def power_at_times_w(
-    power: Power, iterations: Sequence[Iteration], times_s: Sequence[float], sm_mhz: float, max_mhz: float
-) -> float:
-    """Return the power P(f) of residents under MPS that take these times per iteration, s, at `sm_mhz`, W."""
-    done = work_done(power, iterations, times_s, max_mhz / sm_mhz, memory_slowdown_at(power, sm_mhz))
-    return _power_w(power, done, sm_mhz, max_mhz)
-
-
-def _power_w(power: Power, done: tuple[float, float, float, float], sm_mhz: float, max_mhz: float) -> float:
-    # P(f), W, of residents with this (B, X, Y, Z).
-    clocks, work, beside, rated = done
-    extra = 1.0 + power.sharing * min(1.0, beside * sm_mhz / max_mhz)
-    busy_w = power.clock_w * clocks + power.dynamic_w * (work * extra + rated)
-    return idle_power_w(power, sm_mhz, max_mhz) + switching(power, sm_mhz, max_mhz) * busy_w
-
-
-def work_done(
-    power: Power,
-    iterations: Sequence[Iteration],
-    times_s: Sequence[float],
-    sm_slowdown: float,
-    memory_slowdown: float,
-) -> tuple[float, float, float, float]:
-    """Return (B, X, Y, Z) of `P(f)` for residents with these times per iteration, s.
-
-    B is 0 to 1. X is `sum_j intensity_j load_j`, at most the highest intensity of them, which is that of SMs that all
-    work. Y is the load beside the busiest resident. Z is that of operations and traffic, in full dynamic powers.
-    """
-    parts, taken_s = crowding.resident_parts(iterations, power.cache_mb), np.array(times_s, dtype=np.float64)
-    return crowding.work_done(parts, taken_s, float(power.memory), sm_slowdown, memory_slowdown)
-
-
-def capped_clock_mhz(
-    power: Power,
-    iterations: Sequence[Iteration],
-    cap_w: float,
-    request_mhz: float,
-    max_mhz: float,
-) -> float:
-    """Return the highest clock up to `request_mhz` at which residents under MPS stay within `cap_w`, MHz."""
-    parts = crowding.resident_parts(iterations, power.cache_mb)
-
-    def power_w(mhz: float) -> float:
-        return board_power_w(power, parts, mhz, max_mhz)
-
-    return highest_clock_mhz(power_w, cap_w, request_mhz, max_mhz)
-
-
-def highest_clock_mhz(power_w: Callable[[float], float], cap_w: float, request_mhz: float, max_mhz: float) -> float:
-    """Return the highest clock up to `request_mhz` at which `power_w(clock)`, growing, stays within `cap_w`, MHz.
-
-    Where memory traffic alone draws more, there is none: an `InputError`.
-    """
-    if power_w(request_mhz) <= cap_w:
-        return request_mhz
-    least_w = power_w(_LOWEST * max_mhz)
-    if least_w > cap_w:
-        expected = f"at least {least_w:.0f} W, which the device model gives this work's memory traffic at every clock"
-        action = "Raise the limit, lower the inference batch size, or take another GPU."
-        raise InputError(f"a power limit of {cap_w:g} W", expected, action, column="power_cap_w")
-    return float(brentq(lambda mhz: power_w(mhz) - cap_w, _LOWEST * max_mhz, max_mhz, xtol=_EXACT * max_mhz))
+    if drawn_w(request_mhz) <= cap_w:
+        return request_mhz, drawn_w(request_mhz), list(taken_s(request_mhz))
+    low = _LOWEST * float(card[TOP])
+    mhz = brentq(lambda clock: drawn_w(clock) - cap_w, low, request_mhz, xtol=_EXACT * card[TOP])
+    return float(mhz), min(cap_w, drawn_w(mhz)), list(taken_s(mhz))

@@ -1,18 +1,12 @@
 """Device model: times, power and clock of any set of tasks on an emulated GPU, in closed form.
 
-Under MPS at the clock f, with v = f_max / f, resident i with the GPU part g_i and the host part h_i of its iteration
-(`heshare.devices.iteration_time`) takes, with q = 8,
-
-    time_i = (h_i^q + (g_i c (1 + strength S_i) + wait kernels_i D_i)^q)^(1/q)
-
-- c is 1 or more: residents that together ask for more than all SMs take turns (`heshare.devices.crowding`).
-- D_i is the sum of the duty cycles of its co-runners, the parts of their time for which the GPU works for them; S_i is
-  the same with each co-runner weighted by its share over the task's own.
-- The clock is the requested one, or lower if board power at that clock would pass the limit.
+1. Each resident has an iteration with a GPU part and a host part (`heshare.devices.iteration_time`).
+2. Under MPS co-runners slow the GPU part down (`heshare.devices.contention`).
+3. The board draws idle and dynamic power; a limit on it lowers the clock (`heshare.devices.board_power`).
 
 More power or clock never slows a task down in this form. More share never does either, and a co-runner never speeds a
-task up, but for about 1 in 10,000 sets under a power limit, by up to 2 %: there the clock rises. The paper measures
-all of this on real GPUs (Sections II-A to II-C). `data/README.md` has the constants' meaning and sources.
+task up, but for a few sets under a power limit, where the clock rises. The paper measures all of this on real GPUs
+(Sections II-A to II-C). `data/README.md` has the constants' meaning and sources.
 
 This covers inference under MPS, which is what the paper needs. Training and the other ways of sharing a GPU (time
 slices, MIG, priorities) are models of their own beside the stages; they register here with `register_iteration_model`
@@ -21,21 +15,18 @@ and `register_sharing_model`.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import NamedTuple, Protocol
 
-from heshare.devices.board_power import (
-    activity,
-    board_power_w,
-    highest_clock_mhz,
-    memory_slowdown_at,
-    power_at_times_w,
-)
-from heshare.devices.constants import Constants, Power, default
-from heshare.devices.crowding import contention_factors, resident_parts, stretches
-from heshare.devices.iteration_time import Iteration, iteration_of
-from heshare.devices.uncertainty import PowerDraw, Spreads, Uncertainty, limit_spread, of_power, of_task
+import numpy as np
+
+from heshare.devices import board_power
+from heshare.devices.constants import TOP, Constants, Power, card_row, default
+from heshare.devices.contention import bandwidth_waits_s
+from heshare.devices.iteration_time import Iteration, iteration_of, resident_rows
+from heshare.devices.uncertainty import Spreads, Uncertainty, under_limit
 from heshare.shared import plugins
+from heshare.shared.arrays import FloatArray
 from heshare.shared.errors import InputError
 from heshare.world.gpu import Gpu
 from heshare.world.workload import Resident, Workload
@@ -106,7 +97,7 @@ class TaskEstimate:
         dram_util_pct: memory bandwidth utilisation, %.
         l2_util_pct: L2 cache utilisation, %.
         anchored: whether measurements of this workload on this GPU went into the fit.
-        uncertainty_parts: relative standard uncertainty of `time_s`, by cause.
+        uncertainty_parts: relative standard uncertainty of `time_s`.
         arithmetic: in what it computes, `fp32`, `tf32` or `fp16`; empty where this is not recorded.
     """
 
@@ -136,7 +127,7 @@ class Estimate:
         sm_mhz: the SM clock reached, MHz.
         power_w: board power, W.
         tasks: the residents, in the order given.
-        power_uncertainty_parts: relative standard uncertainty of `power_w`, by cause.
+        power_uncertainty_parts: relative standard uncertainty of `power_w`.
     """
 
     gpu: str
@@ -187,165 +178,149 @@ def co_run(
             sharing that do not go together on this GPU.
     """
     constants = constants or default()
-    spreads = constants.spreads
-    (reached_mhz, power_w, times_s), power, shared, recorded = _solve(constants, gpu, residents, sm_mhz, power_cap_w)
-    if shared is None:
-        return Estimate(gpu.name, reached_mhz, power_w, (), Uncertainty(fit=spreads.idle))
-    slowdowns = gpu.max_mhz / reached_mhz, memory_slowdown_at(power, reached_mhz)
-    if shared.model is None:
-        load = activity(power, shared.iterations, *slowdowns)
-        beside = [spreads.beside("mps", len(residents) - 1)] * len(residents)
-        if recorded:
-            beside = [max(spread, own) for spread, (_, own) in zip(beside, recorded, strict=True)]
-    else:
-        load = sum(
-            slowdowns[0] * (one.work_s + power.memory * one.memory_s) / time_s
-            for one, time_s in zip(shared.iterations, times_s, strict=True)
-        )
-        beside = shared.model.contention(gpu, residents, spreads)
-    request_mhz = float(gpu.max_mhz if sm_mhz is None else sm_mhz)
-    demand_w = power_w if reached_mhz == request_mhz else shared.drawn_w(power, request_mhz)
-    draw = _draw(power, shared.iterations, (power_w, demand_w, min(demand_w, gpu.tdp_w)), load, slowdowns[0])
-    tasks = _task_estimates(residents, shared.iterations, times_s, slowdowns, constants, draw, beside)
-    return Estimate(gpu.name, reached_mhz, power_w, tasks, of_power(draw, spreads))
+    known = _shared(constants, gpu, tuple(residents))
+    request_mhz, cap_w = _asked(constants, gpu, sm_mhz, power_cap_w)
+    reached_mhz, power_w, times_s = _solve(known, gpu, request_mhz, cap_w)
+    if not residents:
+        return Estimate(gpu.name, reached_mhz, power_w, (), constants.spreads.of("idle"))
+
+    demand_w = power_w
+    if reached_mhz < request_mhz:
+        demand_w = _solve(known, gpu, request_mhz, float("inf"))[1]
+    limited = demand_w > power_w
+    tasks = [
+        _task_estimate(constants, known, place, resident, reached_mhz, times_s[place], limited=limited)
+        for place, resident in enumerate(residents)
+    ]
+    power = [each.power[min(1, len(residents) - 1)] for each in known.iterations]
+    widest = max(power, key=lambda each: each.total)
+    return Estimate(gpu.name, reached_mhz, power_w, tuple(tasks), under_limit(widest, power_w, demand_w))
 
 
 def co_run_rates(
     gpu: Gpu, residents: Sequence[Resident], sm_mhz: int | None = None, *, constants: Constants | None = None
 ) -> Rates:
-    """Return the clock, power and times of `co_run`, without utilisation and uncertainty, in a third of its time."""
-    return _solve(constants or default(), gpu, residents, sm_mhz, None)[0]
+    """Return the clock, power and times of `co_run`, without utilisation and uncertainty, in less time."""
+    constants = constants or default()
+    known = _shared(constants, gpu, tuple(residents))
+    return _solve(known, gpu, *_asked(constants, gpu, sm_mhz, None))
 
 
 class _Shared(NamedTuple):
-    # Residents that share a GPU, prepared for every clock; `model` is None under MPS.
-    model: SharingModel | None
+    # Residents that share a GPU, prepared for every clock. `times_s` is None under MPS; `least` is by how much each is
+    # slower than alone at 100 % by a record of co-runs, and its uncertainty.
     iterations: list[Iteration]
-    power: Power
-    drawn_w: Callable[[Power, float], float]
-    times_s: IterationTimes
+    rows: FloatArray
+    card: FloatArray
+    times_s: IterationTimes | None
+    slowdown_spreads: list[float]
+    least: list[tuple[float, float]]
 
 
-def _solve(
-    constants: Constants, gpu: Gpu, residents: Sequence[Resident], sm_mhz: int | None, power_cap_w: float | None
-) -> tuple[Rates, Power, _Shared | None, list[tuple[float, float]]]:
-    # Also the power law that holds at the clock reached, and what records of co-runs say, if any do (`_as_recorded`).
-    # Without residents there is nothing shared.
-    power = _power(constants, gpu)
-    cap_w = gpu.tdp_w if power_cap_w is None else power_cap_w
+def _asked(constants: Constants, gpu: Gpu, sm_mhz: int | None, power_cap_w: float | None) -> tuple[float, float]:
+    # (requested clock in MHz, power limit in W), checked.
+    power, cap_w = _power(constants, gpu), gpu.tdp_w if power_cap_w is None else power_cap_w
     if not cap_w > power.idle_w:  # as for one that is not a number
         expected = f"more than its idle power of {power.idle_w} W"
         raise InputError(f"{cap_w} W on {gpu.name}", expected, "Raise the cap.", column="power_cap_w")
-    request_mhz = float(gpu.max_mhz if sm_mhz is None else gpu.check_clock(sm_mhz))
-    if not residents:
-        # Nothing keeps the clock of an empty GPU up: what holds it can release it.
-        return Rates(request_mhz, power.idle_w, []), power, None, []
-    shared, top_mhz = _shared(constants, gpu, tuple(residents)), float(gpu.max_mhz)
-    power, reached_mhz, power_w = _reached(shared, gpu, cap_w, request_mhz)
-    slowdowns = top_mhz / reached_mhz, memory_slowdown_at(power, reached_mhz)
-    times_s, recorded = shared.times_s(*slowdowns), list[tuple[float, float]]()
-    if shared.model is None and len(residents) > 1 and any(one.workload.phase in _CO_RUN_RECORDS for one in residents):
-        recorded = _as_recorded(gpu.name, residents, shared.iterations, slowdowns)
-        if any(at_least_s > time_s for time_s, (at_least_s, _) in zip(times_s, recorded, strict=True)):
-            times_s = [max(time_s, at_least_s) for time_s, (at_least_s, _) in zip(times_s, recorded, strict=True)]
-            power_w = min(power_w, power_at_times_w(power, shared.iterations, times_s, reached_mhz, top_mhz))
-    return Rates(reached_mhz, power_w, times_s), power, shared, recorded
+    return float(gpu.max_mhz if sm_mhz is None else gpu.check_clock(sm_mhz)), cap_w
 
 
 @lru_cache(maxsize=16_384)
 def _shared(constants: Constants, gpu: Gpu, residents: tuple[Resident, ...]) -> _Shared:
-    power, top_mhz = constants.power[gpu.name], float(gpu.max_mhz)
+    power = _power(constants, gpu)
     iterations = [_iteration(constants, gpu.name, resident) for resident in residents]
+    card = card_row(power, constants.contention[gpu.name], gpu)
+
     model = sharing_model(gpu, residents)
     if model is not None:
-        # Power is the idle power and that of the work which is done in the residents' time.
-        # The extra power of tasks beside each other was measured under MPS only.
-        shared_s = model.iteration_times(gpu, residents, iterations)
+        times_s = model.iteration_times(gpu, residents, iterations)
+        spreads = model.contention(gpu, residents, constants.spreads)
+        return _Shared(iterations, resident_rows(iterations), card, times_s, spreads, [])
 
-        def drawn_at_times_w(power: Power, mhz: float) -> float:
-            found_s = shared_s(top_mhz / mhz, memory_slowdown_at(power, mhz))
-            return power_at_times_w(power, iterations, found_s, mhz, top_mhz)
-
-        return _Shared(model, iterations, replace(power, sharing=0.0), drawn_at_times_w, shared_s)
-    contention = constants.contention[gpu.name]
-    factors = contention_factors(contention, iterations)
-    parts = resident_parts(iterations, power.cache_mb, factors)
-
-    def drawn_w(power: Power, mhz: float) -> float:
-        return board_power_w(power, parts, mhz, top_mhz, contention)
-
-    def times_s(sm_slowdown: float, memory_slowdown: float) -> list[float]:
-        turns = stretches(contention, parts, sm_slowdown, memory_slowdown)
-        return [
-            iteration.time_s(sm_slowdown, memory_slowdown, turn * factor, wait_s)
-            for iteration, turn, (factor, wait_s) in zip(iterations, turns, factors, strict=True)
-        ]
-
-    return _Shared(None, iterations, power, drawn_w, times_s)
+    least = _co_run_records(gpu.name, residents)
+    spread = constants.spreads.beside("mps", len(residents) - 1) if len(residents) > 1 else 0.0
+    spreads = [max(spread, own) for _, own in least] if least else [spread] * len(residents)
+    rows = resident_rows(iterations, bandwidth_waits_s(iterations))
+    return _Shared(iterations, rows, card, None, spreads, least)
 
 
-def _as_recorded(
-    gpu: str, residents: Sequence[Resident], iterations: Sequence[Iteration], slowdowns: tuple[float, float]
-) -> list[tuple[float, float]]:
-    # (least seconds per iteration by the records of co-runs, its uncertainty) of each resident.
+def _co_run_records(gpu: str, residents: Sequence[Resident]) -> list[tuple[float, float]]:
+    # (measured slowdown beside the others, its uncertainty) of each resident; empty where no record has any.
+    if len(residents) < 2 or not any(one.workload.phase in _CO_RUN_RECORDS for one in residents):
+        return []
     least = [(0.0, 0.0)] * len(residents)
     for phase, record in _CO_RUN_RECORDS.items():
         found = record(gpu, [resident.workload for resident in residents])
         for place, (slowdown, uncertainty) in enumerate(found):
             if residents[place].workload.phase == phase and slowdown > 1.0:
-                whole_s = replace(iterations[place], share=1.0).time_s(*slowdowns)
-                least[place] = slowdown * whole_s, uncertainty
+                least[place] = slowdown, uncertainty
     return least
 
 
-def _draw(
-    power: Power, iterations: Sequence[Iteration], power_w: tuple[float, float, float], load: float, slowdown: float
-) -> PowerDraw:
-    draws = [iteration.work_power for iteration in iterations]
-    rated = [each.operations_s + each.traffic_s for each in draws]
-    weights = [each.intensity * one.work_s + own for each, one, own in zip(draws, iterations, rated, strict=True)]
-    uncertain = sum(weight * part.load_uncertainty for weight, part in zip(weights, iterations, strict=True))
-    alone = tuple(iteration.uncertainty for iteration in iterations)
-    return PowerDraw(*power_w, power.idle_w, load, slowdown, uncertain / (sum(weights) or 1.0), alone)
+def _solve(known: _Shared, gpu: Gpu, request_mhz: float, cap_w: float) -> Rates:
+    # Nothing keeps the clock of an empty GPU up: what holds it can release it.
+    if not known.iterations:
+        return Rates(request_mhz, float(known.card[0]), [])
+    if known.times_s is not None:
+        at_clock = _times_at(known.times_s, known.card)
+        return Rates(*board_power.reached(at_clock, known.rows, known.card, request_mhz, cap_w))
+
+    reached_mhz, power_w, found_s = board_power.solve(known.rows, known.card, request_mhz, cap_w)
+    times_s = found_s.tolist()
+    if known.least:
+        slowdowns = float(known.card[TOP]) / reached_mhz, board_power.memory_slowdown(known.card, reached_mhz)
+        whole = [replace(one, share=1.0).time_s(*slowdowns) for one in known.iterations]
+        least_s = [slowdown * own_s for (slowdown, _), own_s in zip(known.least, whole, strict=True)]
+        times_s = [max(pair) for pair in zip(times_s, least_s, strict=True)]
+        power_w = min(power_w, float(board_power.power_w(known.rows, known.card, np.array(times_s), reached_mhz)))
+    return Rates(reached_mhz, power_w, times_s)
 
 
-def _task_estimates(
-    residents: Sequence[Resident],
-    iterations: Sequence[Iteration],
-    times_s: Sequence[float],
-    slowdowns: tuple[float, float],
+def _times_at(times_s: IterationTimes, card: FloatArray) -> Callable[[float], Sequence[float]]:
+    return lambda sm_mhz: times_s(float(card[TOP]) / sm_mhz, float(board_power.memory_slowdown(card, sm_mhz)))
+
+
+def _task_estimate(
     constants: Constants,
-    draw: PowerDraw,
-    contention: Sequence[float],
-) -> tuple[TaskEstimate, ...]:
-    sm_slowdown, memory_slowdown = slowdowns
-    utilisation, spreads = constants.utilisation, constants.spreads
-    limit = limit_spread(draw, spreads)
-    tasks = []
-    for resident, iteration, time_s, beside in zip(residents, iterations, times_s, contention, strict=True):
-        sm_pct = 100.0 * iteration.work_s * sm_slowdown / time_s
-        memory_pct = 100.0 * iteration.memory_s * memory_slowdown / time_s
-        tasks.append(
-            TaskEstimate(
-                workload=resident.workload.model,
-                batch_size=iteration.batch_size,
-                mps_pct=resident.mps_pct,
-                time_s=time_s,
-                sm_util_pct=sm_pct,
-                dram_util_pct=min(100.0, utilisation.dram_per_sm * sm_pct + utilisation.dram_per_memory * memory_pct),
-                l2_util_pct=min(100.0, utilisation.l2_per_sm * sm_pct),
-                anchored=iteration.anchored,
-                uncertainty_parts=of_task(
-                    iteration.uncertainty,
-                    spreads,
-                    slowdown=sm_slowdown,
-                    contention=beside,
-                    limit=limit,
-                ),
-                arithmetic=iteration.arithmetic,
-            )
-        )
-    return tuple(tasks)
+    known: _Shared,
+    place: int,
+    resident: Resident,
+    reached_mhz: float,
+    time_s: float,
+    *,
+    limited: bool,
+) -> TaskEstimate:
+    iteration, utilisation, spreads = known.iterations[place], constants.utilisation, constants.spreads
+    sm_slowdown = float(known.card[TOP]) / reached_mhz
+    memory_slowdown = float(board_power.memory_slowdown(known.card, reached_mhz))
+    sm_pct = 100.0 * iteration.batch_s * sm_slowdown / time_s
+    memory_pct = 100.0 * iteration.memory_s * memory_slowdown / time_s
+
+    # Uncertainties of times beside others under MPS were measured as such; other ways of sharing add their own.
+    alone, shared = iteration.time
+    uncertainty = alone
+    if known.times_s is None and len(known.iterations) > 1 and shared.total:
+        uncertainty = shared
+    elif len(known.iterations) > 1 or known.times_s is not None:
+        spread = known.slowdown_spreads[place]
+        uncertainty = alone.beside(spread, spread)
+    if limited:
+        limit = spreads.of("limit")
+        uncertainty = uncertainty.beside(limit.total, limit.within_framework)
+
+    return TaskEstimate(
+        workload=resident.workload.model,
+        batch_size=iteration.batch_size,
+        mps_pct=resident.mps_pct,
+        time_s=time_s,
+        sm_util_pct=sm_pct,
+        dram_util_pct=min(100.0, utilisation.dram_per_sm * sm_pct + utilisation.dram_per_memory * memory_pct),
+        l2_util_pct=min(100.0, utilisation.l2_per_sm * sm_pct),
+        anchored=iteration.anchored,
+        uncertainty_parts=uncertainty,
+        arithmetic=iteration.arithmetic,
+    )
 
 
 def _power(constants: Constants, gpu: Gpu) -> Power:
@@ -382,22 +357,6 @@ def sharing_model(gpu: Gpu, residents: Sequence[Resident]) -> SharingModel | Non
 def sharing_error(found: str, expected: str, gpu: Gpu) -> InputError:
     """Return the error for residents that cannot share a GPU in their way."""
     return InputError(f"{found} on {gpu.name}", expected, "Share in another way.", column="sharing")
-
-
-def _reached(shared: _Shared, gpu: Gpu, cap_w: float, request_mhz: float) -> tuple[Power, float, float]:
-    # The power law, the highest clock at which it keeps the limit, and the power there. Memory traffic that draws more
-    # than the limit at every clock is slowed with the clock below the lowest that can be set. This is assumed: no
-    # public measurement has a card there.
-    power, top_mhz = shared.power, float(gpu.max_mhz)
-    asked_w = shared.drawn_w(power, request_mhz)
-    if asked_w <= cap_w:
-        return power, request_mhz, asked_w
-    try:
-        reached_mhz = highest_clock_mhz(partial(shared.drawn_w, power), cap_w, request_mhz, top_mhz)
-    except InputError:
-        power = replace(power, memory_knee_mhz=max(power.memory_knee_mhz, float(gpu.clocks_mhz[0])))
-        reached_mhz = highest_clock_mhz(partial(shared.drawn_w, power), cap_w, request_mhz, top_mhz)
-    return power, reached_mhz, min(cap_w, shared.drawn_w(power, reached_mhz))
 
 
 def _iteration(constants: Constants, gpu: str, resident: Resident) -> Iteration:

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from functools import cache
 
 from heshare.devices.constants import Constants, fitted
-from heshare.devices.iteration_time import Iteration, WorkPower, arithmetic, overlap
-from heshare.devices.uncertainty import Spreads, Uncertainty, outside
+from heshare.devices.iteration_time import Iteration, arithmetic, overlap
+from heshare.devices.uncertainty import Uncertainty
 from heshare.world import catalogue
 from heshare.world.gpu import Gpu
 from heshare.world.language_model import LanguageModel
@@ -30,12 +30,10 @@ from heshare.world.workload import Resident
 
 FITTED_ON = "H100"
 """The GPU of the record."""
-MOST_BATCH = 474
-"""Largest inference batch size of the record, whose smallest is 8: below that the time hardly depends on it."""
+KERNELS_PER_LAYER = 10.0
+"""Kernels that a layer launches; assumed."""
 STREAMING_SHARE = 0.5
 """Share of the SMs that can use the whole memory bandwidth; assumed. With fewer, bandwidth goes with the share."""
-KERNELS_PER_LAYER = 10.0
-"""Kernels that a layer launches, each of which may wait for a co-runner's; assumed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,44 +93,40 @@ def language_iteration(constants: Constants, gpu_name: str, resident: Resident, 
     share = resident.mps_pct / 100.0
     memory_s, compute_s = law.gpu_parts_s(gpu, moved, operations, precision)
     memory_s *= max(1.0, STREAMING_SHARE / share)
-    gpu_s = overlap(memory_s, compute_s / share)
+    gpu_s = float(overlap(memory_s, compute_s / share))
     traffic_s, operations_s = law.energy_s(gpu, moved, operations, precision)
-    load_spread = law.power_spread
-    if gpu_name != FITTED_ON and constants.laws.power is not None:
-        load_spread = math.hypot(load_spread, constants.laws.power.uncertainty)
     server_s = law.server_s(size) if workload.engine == "eager" else 0.0
+    time, power = _uncertainties(law, constants, gpu_name, server_s / (server_s + gpu_s), prefill=shape.prefill)
+    beside = constants.spreads.of("slowdown", "", "mps").total
     return Iteration(
         fixed_s=0.0,
         memory_s=memory_s,
-        base_s=0.0,
         batch_s=(gpu_s - memory_s) * share,  # what the operations add is the time of the SMs
         fill_s=0.0,
         share=share,
         host_s=0.0,
-        kernels=KERNELS_PER_LAYER * shape.layers,
         batch_size=size,
-        anchored=False,
-        uncertainty=_uncertainty(
-            law, constants.spreads, resident, gpu_name, server_s / (server_s + gpu_s), shape.prefill
-        ),
-        work_power=WorkPower(intensity=0.0, operations_s=operations_s + traffic_s),
-        load_uncertainty=load_spread,
-        arithmetic=arithmetic(gpu_name, precision),
         serial_s=server_s,
         bandwidth_s=memory_s if share >= STREAMING_SHARE else memory_s * share / STREAMING_SHARE,
+        intensity=0.0,
+        extra_s=operations_s + traffic_s,
+        kernels=KERNELS_PER_LAYER * shape.layers,
+        arithmetic=arithmetic(gpu_name, precision),
+        time=(time, time.beside(beside, beside)),
+        power=(power, power),
     )
 
 
-def _uncertainty(
-    law: LanguageLaw, spreads: Spreads, resident: Resident, gpu: str, server: float, prefill: bool
-) -> Uncertainty:
-    # `server` is the server's part of the time, which differs between hosts.
+def _uncertainties(
+    law: LanguageLaw, constants: Constants, gpu: str, server: float, *, prefill: bool
+) -> tuple[Uncertainty, Uncertainty]:
+    # Of time and power. `server` is the server's part of the time, which differs between hosts; on other GPUs the time
+    # is less certain by an assumed spread, the power by that of inference without rows on that GPU.
     alone = law.prefill_spread if prefill else 0.0
-    size = 0.0 if alone else outside(1, MOST_BATCH, resident.workload.batch_size)
-    share = outside(1.0, 1.0, resident.mps_pct / 100.0)
     elsewhere = 0.0 if gpu == FITTED_ON else law.gpu_spread
-    return Uncertainty(
-        fit=law.time_spread,
-        host=spreads.host * server,
-        transfer=math.hypot(elsewhere, alone, spreads.batch * size, spreads.share * share),
-    )
+    host = constants.spreads.of("host").total * server
+    within = math.hypot(law.time_spread, alone, elsewhere)
+    power = law.power_spread
+    if gpu != FITTED_ON:
+        power = max(power, constants.spreads.of("power", "none", "alone").total)
+    return Uncertainty(math.hypot(within, host), within), Uncertainty(power, power)

@@ -39,7 +39,7 @@ def iterations(workload: Workload | str, duration_s: float, card: str | Gpu = SI
     Example:
         >>> import heshare as hs
         >>> round(hs.iterations("resnet50:8", 3600))
-        714451
+        627802
     """
     good = np.ndim(duration_s) == 0 and 0 < duration_s < float("inf")
     require("duration_s", duration_s, good, "finite seconds above zero", "Give one time, s.")

@@ -5,16 +5,16 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from itertools import product
 from numbers import Real
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from heshare.devices.board_power import idle_power_w, relative_voltage, switching
+from heshare.devices.board_power import idle_power_w, switching, voltage
 from heshare.devices.constants import default
-from heshare.devices.derived_constants import FULL_BATCH
-from heshare.devices.iteration_time import iteration_of
+from heshare.devices.iteration_time import arithmetic, iteration_of
 from heshare.policies.policy import (
     Action,
     Event,
@@ -39,7 +39,7 @@ from heshare.world import catalogue
 from heshare.world.cluster import Cluster
 from heshare.world.gpu import Gpu
 from heshare.world.task import Task
-from heshare.world.workload import SHARINGS, Resident, Workload
+from heshare.world.workload import ENGINES, PRECISIONS, SHARINGS, Resident, Workload
 
 Clock = int | None
 """A requested SM clock, MHz; None is the card's default."""
@@ -233,7 +233,7 @@ def within_limit(policy: Policy, limit: LimitSource | None, settings: LimitSetti
         >>> import heshare as hs
         >>> from heshare.policies.registry import make
         >>> hs.run(4, "1xT4,1xA100", within_limit(make("sjf"), 200))
-        Run(sjf within 200 W, 4 tasks on 1xT4,1xA100, 693 kJ, average JCT 2,247 s, emulated)
+        Run(sjf within 200 W, 4 tasks on 1xT4,1xA100, 871 kJ, average JCT 2,713 s, emulated)
     """
     return policy if limit is None else PolicyWithinLimit(policy, PowerLimit.parse(limit), settings)
 
@@ -750,7 +750,8 @@ def _from_reading_w(gpu: Gpu, several: bool, power_w: float, read_mhz: float, sm
         # Of a card without a voltage curve: it rises at most as the clock.
         volts = faster
     else:
-        volts = relative_voltage(power, sm_mhz, gpu.max_mhz) / relative_voltage(power, read_mhz, gpu.max_mhz)
+        at, read = (voltage(mhz, power.knee_mhz, power.v_min, gpu.max_mhz) for mhz in (sm_mhz, read_mhz))
+        volts = at / read
     load: float = faster ** (GROWTH if several else 1.0)
     dynamic_w = max(power_w - _idle_w(gpu), 0.0)
     return _idle_w(gpu) + dynamic_w * volts**2 * load
@@ -767,24 +768,28 @@ def _busy_w(gpu: Gpu, residents: Residents, clock: Clock) -> float:
     if power is None or not all(known):
         return gpu.tdp_w
     sm_mhz = _mhz(gpu, clock)
-    busy_w = power.clock_w + power.dynamic_w * _strongest_load(gpu, residents) * (1.0 + power.sharing)
+    busy_w = power.clock_w + power.dynamic_w * _strongest_load(gpu, residents)
     rest_w = _idle_w(gpu) + idle_power_w(power, sm_mhz, gpu.max_mhz) - power.idle_w
     return min(gpu.tdp_w, rest_w + switching(power, sm_mhz, gpu.max_mhz) * busy_w)
 
 
 @lru_cache(maxsize=4096)
 def _strongest_load(gpu: Gpu, residents: Residents) -> float:
-    """Return the most work of residents that keep all SMs busy, over the GPU's dynamic power; (): of FP32 networks."""
-    constants = default()
-    asked = residents or [Resident(Workload(name, FULL_BATCH)) for name in catalogue.paper_models()]
-    found = [load.intensity for (name, _, _), load in constants.loads.items() if name == gpu.name]
-    # Tasks that take turns use the SMs for at most 2^(1 / sharpness) of the time together (`heshare.devices.crowding`).
-    together = 2.0 ** (1.0 / constants.contention[gpu.name].sharpness)
-    for resident in asked:
-        iteration = iteration_of(constants, gpu.name, resident)
-        draws = iteration.work_power
-        found.append(draws.intensity + together * (draws.operations_s + draws.traffic_s) / iteration.work_s)
-    return max([1.0, *found])
+    """Return the dynamic power of the strongest of residents and known networks, over the GPU's at the intensity 1.
+
+    SMs that all work draw at most the power of the strongest resident, also where tasks take turns
+    (`heshare.devices.board_power`).
+    """
+    own = [iteration_of(default(), gpu.name, resident).intensity for resident in residents]
+    return max([1.0, _strongest_network(gpu), *own])
+
+
+@lru_cache(maxsize=256)
+def _strongest_network(gpu: Gpu) -> float:
+    timing, networks = default().timing, [model.name for model in catalogue.models().values() if not model.language]
+    labels = dict.fromkeys(arithmetic(gpu.name, precision) for precision in PRECISIONS)
+    keys = product((gpu.name,), ENGINES, networks, labels)
+    return max(known.intensity for key in keys if (known := timing.get(key)) is not None)
 
 
 def _idle_w(gpu: Gpu) -> float:

@@ -20,7 +20,7 @@ def to_csv(frame: pd.DataFrame) -> str:
 
 def to_markdown(frame: pd.DataFrame) -> str:
     """Return the frame as a Markdown table with readable headings and aligned columns, numbers to the right."""
-    heads, *body = _aligned(frame.rename(columns=lambda name: head(str(name))), least=3)
+    heads, *body = _aligned(frame.rename(columns=lambda name: cell(head(str(name)))), least=3)
     rule = "|".join(
         "-" * (len(text) + 1) + (":" if numeric else "-")
         for text, numeric in zip(heads, _are_numeric(frame), strict=True)

@@ -46,7 +46,7 @@ class Front:
         >>> front.to_frame().columns.tolist()
         ['energy_j', 'jct_s', 'choice']
         >>> hs.Front.of([front.jct_opt, front.en_opt])
-        Front(2 plans, 382 to 441 kJ, average JCT 1,515 to 1,760 s)
+        Front(2 plans, 622 to 772 kJ, average JCT 1,922 to 2,479 s)
     """
 
     plans: Sequence[Plan]

@@ -36,7 +36,7 @@ def head(name: str) -> str:
     parts = name.split("_")
     end = f", {parts.pop()}" if parts[-1] in ("low", "high") and len(parts) > 1 else ""
     unit = f" ({_UNITS[parts.pop()]})" if parts[-1] in _UNITS and len(parts) > 1 else ""
-    words = " ".join(_WORDS.get(part, part) for part in parts)
+    words = " ".join(_WORDS.get(part, part) for part in parts).removesuffix(" of")
     return f"{words[:1].upper()}{words[1:]}{unit}{end}"
 
 

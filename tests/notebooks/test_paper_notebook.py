@@ -19,7 +19,7 @@ import json, math, os, sys, traceback
 from dataclasses import replace
 import numpy as np
 import heshare as hs
-from heshare.devices import device_model
+from heshare.devices import board_power
 from heshare.paper.notebooks import notebook
 from heshare.prediction import trees
 from heshare.scheduling import batch_model, configuration, objectives, operators, selection
@@ -27,7 +27,7 @@ from heshare.shared.files import root
 
 up = lambda call: lambda *given, **named: np.asarray(call(*given, **named)) * (1 + 1e-8)
 cross, mutate, survive = operators.crossover, operators.mutate, selection.environmental_selection
-percentages = configuration.mps_percentages
+percentages, solve = configuration.mps_percentages, board_power.solve
 cells = json.loads((root() / "notebooks/00_paper.ipynb").read_text("utf-8"))["cells"]
 isclose, compared = math.isclose, []
 
@@ -64,10 +64,10 @@ for number, (check, change) in enumerate(json.loads(sys.argv[2]).items()):
 """Runs the notebook's cells once for each change of the library, each in a process forked with the libraries loaded."""
 CHANGES = {
     "": "",
-    "Eq. 4": "device_model.board_power_w = up(device_model.board_power_w)",
+    "Eq. 4": "board_power.solve = lambda *a: (solve(*a)[0], 1.001 * solve(*a)[1], solve(*a)[2])",
     "Section III-A": "trees.TreesOverRidge.predict = up(trees.TreesOverRidge.predict)",
     "Eq. 7": "objectives.sum_segments = up(objectives.sum_segments)",
-    "Section III-B 2": "selection.environmental_selection = lambda exact, rounded, n: survive(rounded, exact, n)",
+    "Section III-B 2": "selection.environmental_selection = lambda exact, rounded, n: survive(-exact, -rounded, n)",
     "Section III-B 2b": "operators.crossover = lambda *a: cross(*a[:4], replace(a[4], segments='totals'), a[5])",
     "Section III-B 2c": "operators.mutate = lambda *a: mutate(*a[:2], replace(a[2], recovery=False), a[3])",
     "Eq. 15": "batch_model.BatchExecutions.jct_s = up(batch_model.BatchExecutions.jct_s)",

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heshare.devices.constants import default
-from heshare.devices.crowding import bandwidth_waits_s
+from heshare.devices.contention import bandwidth_waits_s
 from heshare.devices.iteration_time import iteration_of
 from heshare.world import catalogue
 from heshare.world.workload import Resident, Workload

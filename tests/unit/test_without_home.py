@@ -22,7 +22,7 @@ PROGRAM = """
 import json, os
 from typer.testing import CliRunner
 from heshare.cli import app
-from heshare.devices.crowding import _overlap
+from heshare.devices.board_power import voltage
 
 def say(command):
     done = CliRunner().invoke(app, command.split())
@@ -31,8 +31,8 @@ def say(command):
 said = {name: say(name) for name in ("restore", "doctor", "plan --tasks 2 --cluster 1xT4 --quiet")}
 os.environ["XDG_STATE_HOME"] = os.environ["TMPDIR"]
 said["with a folder"] = say("restore")
-_overlap(1.0, 2.0)
-said["compiled"] = _overlap._cache.cache_path
+voltage(900.0, 700.0, 0.8, 1000.0)
+said["compiled"] = voltage._cache.cache_path
 print(json.dumps(said))
 """
 

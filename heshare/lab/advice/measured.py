@@ -5,10 +5,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from heshare.devices.constants import Constants, Load, Timing
+from heshare.devices import uncertainty
+from heshare.devices.constants import Constants
 from heshare.devices.device_model import register_iteration_model
-from heshare.devices.iteration_time import BATCH_EXPONENT, OVERLAP, Iteration, WorkPower, iteration_at
-from heshare.devices.uncertainty import Uncertainty, outside
+from heshare.devices.iteration_time import BATCH_EXPONENT, OVERLAP, Iteration, iteration_at
+from heshare.devices.timing_effects import Key, Timing
+from heshare.devices.uncertainty import CARD, CELL, Spreads, Uncertainty
 from heshare.shared.errors import InputError, require
 from heshare.world.gpu import Gpu
 from heshare.world.workload import MEASURED, Resident, Workload
@@ -91,30 +93,32 @@ def place(constants: Constants, gpu: Gpu, each: Sequence[tuple[Measured, float]]
     # An iteration of T seconds with SMs active for the part S and memory for the part D has the memory time M and the
     # SM time W with which the model gives that activity (W is reduced where both do not fit into T). Some kernel runs
     # for the part B of T, between (W + M) / T and 1: the rest of B are kernels that do not fill the GPU, the rest of T
-    # waits for the host. If B was not measured, both ends are evaluated. Power above that of the idle card is
-    # proportional to W and M.
-    timing, loads, power, spreads = {}, {}, constants.power[gpu.name], constants.spreads
+    # waits for the host. If B was not measured, both ends are evaluated. Power above that of the idle card and of busy
+    # clocks is proportional to W and M.
+    added, power = dict[Key, Timing](), constants.power[gpu.name]
     for one, busy in each:
         work, memory = _parts(one, constants)
         # The fill with which `filled(work, fill)` is the time of kernels other than memory time.
         fill = max(0.0, (busy - memory) ** BATCH_EXPONENT - work**BATCH_EXPONENT) ** (1.0 / BATCH_EXPONENT)
         host, time_s = max(0.0, 1.0 - busy**OVERLAP) ** (1.0 / OVERLAP), 1.0 / one.per_s
-        parts = {"memory_s": memory, "work_per_sample_s": work, "fill_s": fill, "host_s": host}
-        known = {name: part * time_s for name, part in parts.items()}
-        timing[gpu.name, MEASURED, one.name] = Timing(0.0, work_s=0.0, uncertainty=TIME_SPREAD, anchored=True, **known)
-        load = Load(1.0, 0.0, 0.0, spreads.load)
+        intensity = 1.0
         if one.power_w is not None:
             found, expected = f"{one.power_w:g} W of {one.name}", f"more than the idle {power.idle_w:g} W of {gpu.name}"
             good = power.idle_w < one.power_w <= OVER_LIMIT * gpu.tdp_w
             expected += f", and at most {OVER_LIMIT:g} times its limit of {gpu.tdp_w:g} W"
             require("power_w", found, good, expected, "Measure the board power of this card under load.")
             above_w = max(0.0, one.power_w - power.idle_w - power.idle_clock_w - power.clock_w * busy)
-            load = Load(above_w / (power.dynamic_w * (work + power.memory * memory)), 0.0, 0.0, POWER_SPREAD)
-        loads[gpu.name, one.name, MEASURED] = load
-    if each:  # waiting for each other's kernels is as uncertain as in time slices
-        spreads = replace(spreads, contention=max(spreads.contention, spreads.time_slice))
-    both = {**constants.timing, **timing}, {**constants.loads, **loads}
-    return replace(constants, timing=both[0], loads=both[1], spreads=spreads)
+            intensity = above_w / (power.dynamic_w * (work + power.memory * memory))
+        added[gpu.name, MEASURED, one.name, ""] = Timing(
+            latency_s=0.0,
+            memory_s=memory * time_s,
+            work_s=work * time_s,
+            fill_s=fill * time_s,
+            host_s=host * time_s,
+            intensity=intensity,
+            support=CARD if one.power_w is None else CELL,  # that of the power: the time was measured
+        )
+    return replace(constants, timing=constants.timing.with_added(added))
 
 
 def _parts(one: Measured, constants: Constants) -> tuple[float, float]:
@@ -127,11 +131,29 @@ def _parts(one: Measured, constants: Constants) -> tuple[float, float]:
 
 @lru_cache(maxsize=4096)
 def measured_iteration(constants: Constants, gpu: str, resident: Resident) -> Iteration:
-    name, share = resident.workload.model, resident.mps_pct / 100.0
-    timing, load = constants.timing[gpu, MEASURED, name], constants.loads[gpu, name, MEASURED]
-    iteration = iteration_at(timing, 1, share, None, WorkPower(load.intensity))
-    known = Uncertainty(timing.uncertainty, transfer=constants.spreads.share * outside(timing.share_low, 1.0, share))
-    return replace(iteration, uncertainty=known, load_uncertainty=load.uncertainty)
+    timing, share = constants.timing[gpu, MEASURED, resident.workload.model, ""], resident.mps_pct / 100.0
+    return replace(
+        iteration_at(timing, 1, share, "", constants),
+        anchored=True,
+        time=_of_time(constants.spreads, share),
+        power=_of_power(constants.spreads, timing.support),
+    )
+
+
+def _of_time(spreads: Spreads, share: float) -> tuple[Uncertainty, Uncertainty]:
+    # Alone and beside others. A smaller share was not measured. Waiting for each other's kernels is at least as
+    # uncertain as in time slices.
+    measured, turns = Uncertainty(TIME_SPREAD, TIME_SPREAD), spreads.of("slowdown", "", "time-slice")
+    alone, shared = (spreads.of("time", CARD, sharing) for sharing in (uncertainty.ALONE, uncertainty.SHARED))
+    beside = max(shared.total, turns.total), max(shared.within_framework, turns.within_framework)
+    own = measured if share == 1.0 else measured.beside(alone.total, alone.within_framework)
+    return own, measured.beside(*beside)
+
+
+def _of_power(spreads: Spreads, support: str) -> tuple[Uncertainty, Uncertainty]:
+    if support == CELL:
+        return (Uncertainty(POWER_SPREAD, POWER_SPREAD),) * 2
+    return spreads.of("power", CARD, uncertainty.ALONE), spreads.of("power", CARD, uncertainty.SHARED)
 
 
 register_iteration_model(MEASURED, measured_iteration)

@@ -64,8 +64,8 @@ class Option:
     its *energy* (t_i, P_i: time of an iteration and power alone). One after the other, each workload has the same time
     at the default clock. The joules of an iteration are those alone times that energy.
 
-    Intervals are 90 %. Those of speed and energy contain what sharing adds to the uncertainty alone (co-runners, share,
-    clock, limit), and both ends of the unknown inputs: the host's speed, or `measured.busy_parts`.
+    Intervals are 90 %. Those of speed and energy contain what sharing adds to the uncertainty alone (co-runners, limit)
+    within one program on one host, and both ends of the unknown inputs: the host's speed, or `measured.busy_parts`.
 
     Attributes:
         way: how.
@@ -154,7 +154,9 @@ def _relative(own: Sequence[Estimate], base: Sequence[Estimate]) -> tuple[Range,
 
 
 def _added(parts: Uncertainty, base: Uncertainty) -> float:
-    return math.sqrt(max(0.0, parts.total**2 - base.total**2))
+    # Of the ratio of both: a way of sharing adds its own spread, but under MPS the whole was measured beside others.
+    own, other = parts.within_framework, base.within_framework
+    return min(own, math.sqrt(abs(own**2 - other**2)))
 
 
 def _around(value: float, spread: float) -> Range:

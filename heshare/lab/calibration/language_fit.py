@@ -14,11 +14,12 @@ import numpy as np
 from scipy.optimize import least_squares, nnls
 
 from heshare.devices.constants import Constants, Power
-from heshare.devices.iteration_time import overlap_arrays
+from heshare.devices.iteration_time import overlap
 from heshare.devices.language_models import FITTED_ON, LanguageLaw
-from heshare.lab.calibration.intervals import quantile_spread
+from heshare.devices.uncertainty import NORMAL_90
+from heshare.lab.calibration.card_curves import RangedValue
+from heshare.lab.calibration.left_out import quantile
 from heshare.lab.calibration.measurements import records, table
-from heshare.lab.calibration.power_fit import RangedValue
 from heshare.shared.arrays import BoolArray, FloatArray
 from heshare.world import catalogue
 
@@ -28,7 +29,7 @@ ASSUMED = {"gpu_spread": 0.2, "prefill_spread": 0.2}
 """Relative standard uncertainties beyond that of a model left out: other GPUs, a prefill by itself; assumed."""
 PROMPT_TOKENS = {"gpqa": 250.0, "lm-arena-chat": 500.0, "sourcegraph-fim": 4000.0}
 """Mean tokens of a prompt by the set of requests; assumed, the record does not say. With them the reached rate is 0.54
-of the peak; large matrix products alone reach 0.7 (`gemm_power.csv`)."""
+of the peak; large matrix products alone reach 0.7 on an H200 (ai-dynamo/aiconfigurator)."""
 MEAN_PLACE = 0.6
 """Tokens written so far over the mean output, in the mean over running sequences: long ones run longer; assumed."""
 PRECISION = "fp16"
@@ -82,7 +83,7 @@ def step_times_s(law: LanguageLaw, rows: ServerRows) -> tuple[FloatArray, FloatA
     gpu = catalogue.gpu(FITTED_ON)
     server_s = law.server_s(1.0) + law.sequence_s * (rows.sequences - 1.0)
     parts_s = [law.gpu_parts_s(gpu, 1.0, 0.0, PRECISION)[0], law.gpu_parts_s(gpu, 0.0, 1.0, PRECISION)[1]]
-    gpu_s = overlap_arrays(parts_s[0] * rows.moved, parts_s[1] * rows.operations)
+    gpu_s = overlap(parts_s[0] * rows.moved, parts_s[1] * rows.operations)
     return server_s + gpu_s[:, 0], server_s + gpu_s[:, 0] + rows.prompts * (gpu_s[:, 1] - gpu_s[:, 0])
 
 
@@ -149,8 +150,14 @@ def _log_errors(law: LanguageLaw, power: Power, model: str) -> dict[str, FloatAr
 
 
 def _with_spreads(law: LanguageLaw, errors: Sequence[Mapping[str, FloatArray]]) -> LanguageLaw:
-    time, power = (quantile_spread([each[name] for each in errors]) for name in ("step", "power"))
+    time, power = (_spread([each[name] for each in errors]) for name in ("step", "power"))
     return replace(law, time_spread=time, power_spread=power, **ASSUMED)
+
+
+def _spread(errors: Sequence[FloatArray]) -> float:
+    # The spread whose 90 % interval holds nine in ten of the errors; each model weighs the same.
+    weights = [np.full(len(part), 1.0 / len(part)) for part in errors]
+    return quantile(np.concatenate(errors), np.concatenate(weights)) / NORMAL_90
 
 
 def language_constants(constants: Constants) -> Iterator[tuple[tuple[str, ...], dict[str, RangedValue]]]:

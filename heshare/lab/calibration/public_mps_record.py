@@ -6,7 +6,6 @@ import numpy as np
 import pandas as pd
 
 from heshare.lab.calibration.measurements import MPS_RECORD, records, table
-from heshare.lab.calibration.power_fit import mps_power
 from heshare.prediction.samples import Samples
 from heshare.shared.arrays import FloatArray
 from heshare.world.catalogue import gpu as find_gpu
@@ -85,8 +84,9 @@ def _reference_rows(times: pd.DataFrame) -> pd.DataFrame:
 
 def _power_w(models: Sequence[str], sizes: FloatArray) -> FloatArray:
     """Power alone at 100 %, W, logarithms against logarithms between the recorded inference batch sizes."""
-    power = mps_power()
-    power = power[(power["gpu"] == RECORDED_GPU) & (power["mps_pct"] == 100)].sort_values("batch_size")
+    power = table("power")
+    known = power["batch_size"].notna() & (power["gpu"] == RECORDED_GPU) & (power["mps_pct"] == 100)
+    power = power[known].sort_values("batch_size")
     logs = np.empty(len(models))
     for model, rows in power.groupby("workload"):
         of_model = np.array([name == model for name in models])

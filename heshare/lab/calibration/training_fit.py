@@ -14,9 +14,9 @@ import pandas as pd
 from scipy.optimize import least_squares
 
 from heshare.devices.constants import Constants, default
-from heshare.devices.iteration_time import Iteration, filled_arrays, iteration_at, overlap_arrays
+from heshare.devices.iteration_time import Iteration, filled, iteration_at, overlap
+from heshare.lab.calibration.card_curves import RangedValue
 from heshare.lab.calibration.measurements import records, table
-from heshare.lab.calibration.power_fit import RangedValue
 from heshare.lab.systems.miso import mig
 from heshare.lab.systems.shared import training
 from heshare.lab.systems.shared.training_pairs import record, similar_slowdown
@@ -24,6 +24,7 @@ from heshare.lab.systems.shared.training_step import rate, training_iteration, t
 from heshare.shared import files
 from heshare.shared.arrays import FloatArray
 from heshare.shared.inputs.csv_table import read_table
+from heshare.world import catalogue
 from heshare.world.workload import Resident
 
 TRAINING_RECORD = "Lambda, training"
@@ -60,7 +61,7 @@ class LeftOut(NamedTuple):
 @cache
 def saturated() -> tuple[Throughput, ...]:
     cards = table("cards")
-    rows = records(cards[(cards.record == TRAINING_RECORD) & (cards.precision == "fp32")])
+    rows = records(cards[(cards.record == TRAINING_RECORD) & cards.precision.isin(["fp32", "tf32"])])
     return tuple(Throughput(row.workload, row.kind, row.gpu, int(row.batch_size), float(row.per_s)) for row in rows)
 
 
@@ -108,7 +109,7 @@ def left_out_gpus(constants: Constants) -> Iterator[LeftOut]:
     Inference on the other GPUs is itself scaled by these trainings.
     """
     anchored = {
-        (gpu, name) for (gpu, engine, name), own in constants.timing.items() if engine == "eager" and own.anchored
+        (gpu, network) for gpu, precision, network in constants.timing.effects.rows if precision in ("fp32", "tf32")
     }
     rates = {(gpu, kind): value for (gpu, kind), value in fit_rates().items() if (gpu, LIKE[kind]) in anchored}
     for gpu, kind in rates:
@@ -157,14 +158,14 @@ def fit_instance(constants: Constants, without: str = "") -> tuple[float, float]
     rows = [row[2:] for row in _instances(constants) if row[0] != without]
     ratios = [(mig.COMPUTE / own, mig.MEMORY / mig.MEMORY_SLICES[own], time_s) for own, time_s, _ in rows]
     wholes = [(max(whole.host_s, _LEAST_HOST_S), whole.time_s(1.0, 1.0)) for _, _, whole in rows]
-    gpu_parts = [(own.fixed_s, own.memory_s, own.base_s, own.batch_s, own.fill_s) for _, _, own in rows]
+    gpu_parts = [(own.fixed_s, own.memory_s, own.batch_s, own.fill_s) for _, _, own in rows]
     (slices, bandwidth, measured_s), (host_s, whole_s) = np.array(ratios).T, np.array(wholes).T
-    fixed_s, memory_s, base_s, batch_s, fill_s = np.array(gpu_parts).T
+    fixed_s, memory_s, batch_s, fill_s = np.array(gpu_parts).T
 
     def residuals(powers: FloatArray) -> FloatArray:
         slower = slices ** powers[0]
-        gpu_s = fixed_s + memory_s * bandwidth ** powers[1] + slower * base_s + filled_arrays(slower * batch_s, fill_s)
-        modelled_s = np.maximum(overlap_arrays(host_s, gpu_s), whole_s)
+        gpu_s = fixed_s + memory_s * bandwidth ** powers[1] + filled(slower * batch_s, fill_s)
+        modelled_s = np.maximum(overlap(host_s, gpu_s), whole_s)
         return np.asarray(np.log(modelled_s / measured_s), dtype=np.float64)
 
     # Median-like: sizes at which the host hides the GPU part say nothing about the powers.
@@ -187,9 +188,9 @@ def _instances(constants: Constants) -> list[tuple[str, int, int, float, Iterati
     """(model, batch size, slices, measured time in s, iteration on the whole GPU) of each measured instance."""
     timing = constants.timing
     return [
-        (model, size, slices, time_s, iteration_at(timing[mig.MEASURED_GPU, "eager", model], size, 1.0))
+        (model, size, slices, time_s, iteration_at(timing[mig.MEASURED_GPU, "eager", model, "tf32"], size, 1.0))
         for (model, size, slices), time_s in mig.measured_instance_times_s().items()
-        if slices < mig.COMPUTE and (mig.MEASURED_GPU, "eager", model) in timing
+        if slices < mig.COMPUTE and model in catalogue.models()
     ]
 
 

@@ -7,7 +7,7 @@ Recordings and complete runs are stored and reused, so an interrupted comparison
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import pandas as pd
 
 from heshare.devices.constants import Constants, default
 from heshare.devices.emulated_device import EmulatedDevice
-from heshare.lab.calibration.record_fit import fit_record, observed_settings
+from heshare.lab.calibration import own_record
 from heshare.ops.executor import execute
 from heshare.ops.executor.fault_tolerant import FaultTolerantPolicy
 from heshare.ops.live import live_gpus
@@ -31,7 +31,6 @@ from heshare.profiles.visit import MeasurementProtocol
 from heshare.running.result import Run
 from heshare.running.run import run
 from heshare.shared.code_version import files_hash
-from heshare.world.catalogue import gpu as find_gpu
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 
@@ -154,19 +153,7 @@ def run_live_comparison(
 
 def device_models(table: pd.DataFrame) -> dict[str, Constants]:
     """Return the constants of each of `DEVICE_MODELS`; workloads without a profile have the package's."""
-    shipped = default()
-    fitted = shipped
-    fp32 = table[table["precision"] == "fp32"]
-    for name, rows in fp32.groupby("gpu"):
-        observed = observed_settings(rows.reset_index(drop=True))
-        own = fit_record(find_gpu(str(name)), observed, float(rows["idle_w"].mean()))
-        fitted = replace(
-            fitted,
-            timing={**fitted.timing, **own.timing},
-            power={**fitted.power, **own.power},
-            contention={**fitted.contention, **own.contention},
-        )
-    return {"fitted": fitted, "shipped": shipped}
+    return {"fitted": own_record.fit_with(table).constants, "shipped": default()}
 
 
 def simulate(

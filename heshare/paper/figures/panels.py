@@ -3,13 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import seaborn as sns
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
-from matplotlib.ticker import NullFormatter
 
 from heshare.paper.figures import plots
 from heshare.paper.figures.series_styles import BAND, EDGE, FAINT, TEXT, category_style, series_style
@@ -147,31 +145,3 @@ def pair_panels(axes: Sequence[Axes], frame: pd.DataFrame, origins: Mapping[str,
     squares: dict[str, Any] = {"linestyle": "", "marker": "s", "markersize": 5}
     handles = [Line2D([], [], color=palette[kind], label=kind, **squares) for kind in kinds.values()]
     axes[0].figure.legend(handles=handles, loc="outside upper center", ncols=2)
-
-
-def form_dots(axes: Sequence[Axes], errors: pd.DataFrame) -> None:
-    """Draw the mean error of each form on settings excluded from the fit, a panel for time and one for power.
-
-    `errors` is as from `heshare.lab.calibration.record_validation.errors_by_form`.
-    """
-    names = list(dict.fromkeys(errors["form"]))
-    sizes = np.log10(errors[["fitted_pct", "shipped_pct"]].to_numpy(float))
-    ends = (10 ** np.floor(sizes.min()), 10 ** np.ceil(sizes.max()))
-    for ax, (quantity, part) in zip(axes, errors.groupby("quantity", sort=False), strict=True):
-        gpus = list(dict.fromkeys(part["gpu"]))
-        for place, gpu in enumerate(gpus):
-            rows = part[part["gpu"] == gpu]
-            at = [names.index(name) + 0.6 * ((place + 0.5) / len(gpus) - 0.5) for name in rows["form"]]
-            ax.plot(rows["fitted_pct"], at, **_points(gpu), label=f"{gpu}, half fitted")
-            ax.plot(rows["shipped_pct"], at, **_points(gpu, "white"), label=f"{gpu}, as shipped")
-        ax.set_yticks(range(len(names)), names)
-        ax.set(ylim=(len(names) - 0.5, -0.5), xscale="log", xlim=ends, xlabel=f"Error of {quantity} (%)")
-        ax.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-        ax.xaxis.set_minor_formatter(NullFormatter())
-        ax.grid(axis="x")
-    axes[0].figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
-
-
-def _points(gpu: str, face: str | None = None) -> dict[str, Any]:
-    how = series_style(gpu)
-    return how.line_arguments(linestyle="", markerfacecolor=face or how.colour)

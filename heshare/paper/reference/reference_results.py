@@ -19,6 +19,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from heshare.paper.claims.verdicts import NOT_YET
 from heshare.paper.notebooks import parameters
 from heshare.paper.notebooks.run_notebooks import SECONDS
@@ -83,6 +85,11 @@ def read(name: str) -> str:
     if not path.is_file():
         raise InputError("no such file", "a file of the reference", _WRITE, file=path)
     return gzip.decompress(path.read_bytes()).decode("utf-8")
+
+
+def table(name: str) -> pd.DataFrame:
+    """Return a CSV file of the reference as a table."""
+    return pd.read_csv(io.StringIO(read(name)))
 
 
 def names() -> list[str]:

@@ -1,134 +1,160 @@
-"""Errors of the device model: the worst test of each kind, and leave-one-record-out errors, of `data/calibration/`."""
+"""Errors of the device model on what was left out of its fit, from the tables of `data/calibration/`."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
 
-from heshare.lab.calibration.validation.points import COVERAGE_TARGET
+from heshare.devices.uncertainty import ALONE, CARD, CELL, NONE, SHARED
+from heshare.lab.calibration import own_record
+from heshare.ops.recording import recordings
+from heshare.ops.recording.recordings import Recording
 from heshare.paper.figures import plots
-from heshare.paper.figures.rows import interval_rows
-from heshare.paper.figures.series_styles import BAND, EDGE, EFFECT, GUIDE, TEXT, SeriesStyle, category_style
+from heshare.paper.figures.rows import interval_rows, value_line
+from heshare.paper.figures.series_styles import EDGE, EFFECT, SeriesStyle
 
-QUESTIONS: Mapping[str, str] = {
-    "language models": "language model",
-    "GPU or network never measured": "features only|GPU left out",
-    "MIG instances, trainings, frameworks": "MIG|training|framework",
-    "power": "power",
-    "tasks together": "pairs|processes",
-    "inference batch size": "batch",
-    "MPS percentage": "MPS",
-    "SM clock": "clock",
-}
-"""Words in the names of the tests of each kind of question; the first kind with a word counts."""
-ALL = "all points"
-
-
-def question(test: str) -> str:
-    """Return the kind of a test."""
-    return next(kind for kind, words in QUESTIONS.items() if any(word in test for word in words.split("|")))
+TIME, POWER = "time", "power"
+GOALS: Mapping[str, float] = {TIME: 30.0, POWER: 10.0}
+"""Of the median over laboratories of the mean |error|, %."""
+STATED = 90.0
+"""Part of the measurements that an interval should hold, %."""
+ERRORS = ["mape_pct", "median_pct", "p90_pct"]
+"""Mean, median and 90th percentile of |error|, which are stated together."""
+HELD_OUT = "held-out half"
+"""The test of `errors.csv` on the half of a recorded GPU's settings that is in no fit."""
+SUPPORTS: Mapping[str, str] = {CELL: "this network on this GPU", CARD: "other networks on this GPU", NONE: "other GPUs"}
+"""What an estimate is based on, in words."""
+HALF, WITHOUT = "other half in the fit", "not in the fit"
+"""What the fit saw of a record."""
+_LIMIT = "limit"
 
 
-def with_coverage(errors: pd.DataFrame, coverage: pd.DataFrame) -> pd.DataFrame:
-    """Return all errors, the smallest first, with the coverage of each test, then the coverage of other groups.
-
-    Args:
-        errors: `data/calibration/errors.csv`, one row a test.
-        coverage: `data/calibration/coverage.csv`, one row a group of points; some groups are tests.
-
-    Returns:
-        The columns of both; `n_with_interval` counts the points with a stated interval.
-    """
-    tests = errors.sort_values("mape_pct").rename(columns={"test": "group"})
-    tests.insert(0, "grouping", "test")
-    stated = coverage.rename(columns={"n": "n_with_interval"})
-
-    of_tests = tests.merge(stated, on=["grouping", "group"], how="left")
-    others = stated[stated["grouping"] != "test"]
-    return pd.concat([of_tests, others], ignore_index=True)
+def origin(errors: pd.DataFrame) -> pd.Series:
+    """Return whether the rows of a table are of GPUs recorded here (`measured`) or `published`."""
+    recorded = {path.parent.name for path in recordings.folder().glob(f"*/{recordings.TABLE}")}
+    return errors["laboratory"].isin(recorded).map({True: "measured", False: "published"})
 
 
-def worst_by_question(errors: pd.DataFrame, coverage: pd.DataFrame) -> pd.DataFrame:
-    """Return the test with the largest mean |error| of each kind, largest first, below a row of all points.
+def points(errors: pd.DataFrame) -> dict[str, int]:
+    """Return how many values of a table are emulated, measured and published, for its caption."""
+    found = {str(kind): int(n) for kind, n in errors["n"].groupby(origin(errors)).sum().items()}
+    return {"emulated": int(errors["n"].sum())} | found
+
+
+def middle(laboratories: pd.DataFrame) -> pd.DataFrame:
+    """Return the medians over laboratories of mean, median and 90th percentile, a row for each quantity.
 
     Args:
-        errors: as for `with_coverage`.
-        coverage: likewise.
+        laboratories: `data/calibration/laboratories.csv`.
+    """
+    return laboratories.groupby("quantity")[ERRORS].median()
+
+
+def words(row: pd.Series) -> str:
+    """Return an error in words: mean, median and 90th percentile."""
+    mean, median, p90 = (f"{row[name]:.0f}" for name in ERRORS)
+    return f"{mean} % (mean; median {median}, 90th percentile {p90} %)"
+
+
+def by_laboratory(laboratories: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of `laboratories.csv`, the smallest error first, with a `name` for `draw`."""
+    under_limit = laboratories["quantity"] == _LIMIT
+    here = (origin(laboratories) == "measured").map({True: " (recorded here)", False: ""})
+    what = under_limit.map({True: ", under a power limit", False: ""})
+    name = laboratories["laboratory"] + here + what + laboratories["n"].map(" ({:,})".format)
+    return laboratories.assign(name=name).sort_values("mape_pct", kind="stable")
+
+
+def of_recorded(records: Sequence[Recording], errors: pd.DataFrame, laboratories: pd.DataFrame) -> pd.DataFrame:
+    """Return the errors on recorded GPUs, of a fit with half of a record and of one without it.
+
+    Those of records that the shipped constants are fitted to are in the shipped tables. For any other record the model
+    is fitted here, which takes minutes.
+
+    Args:
+        records: the recordings.
+        errors: `data/calibration/errors.csv`.
+        laboratories: `data/calibration/laboratories.csv`.
 
     Returns:
-        One row each: test, n, mape_pct, p90_pct (NaN for all points), target_mape_pct, within_90_pct.
+        Columns gpu, provenance, fit (`HALF` or `WITHOUT`), quantity, sharing, n, bias_pct, mape_pct, median_pct,
+        p90_pct, and a `name` for `draw`.
     """
-    ordered = errors.sort_values("mape_pct", ascending=False)
-    worst = ordered[~ordered["test"].map(question).duplicated()]
-
-    every_point = {
-        "test": ALL,
-        "n": errors["n"].sum(),
-        "mape_pct": np.average(errors["mape_pct"], weights=errors["n"]),
-    }
-    rows = pd.concat([pd.DataFrame([every_point]), worst], ignore_index=True)
-
-    named = coverage.assign(group=coverage["group"].fillna(ALL)).set_index("group")
-    return rows.assign(within_90_pct=rows["test"].map(named["within_90_pct"].to_dict()))
-
-
-def draw(axes: Sequence[Axes], rows: pd.DataFrame) -> None:
-    """Draw mean and 90th percentile of |error| of each row, and the part of its points in the stated 90 % interval."""
-    names = [f"{test} ({n:,})" for test, n in zip(rows["test"], rows["n"].astype(int), strict=True)]
-    kinds = ["" if test == ALL else f"{question(test)}:\n" for test in rows["test"]]
-    shown = rows.assign(name=[kind + name for kind, name in zip(kinds, names, strict=True)])
-
-    error, inside = axes
-    interval_rows(error, shown, row="name", value="mape_pct", low="mape_pct", high="p90_pct", style=_plain)
-    error.plot(rows["target_mape_pct"], range(len(rows)), "|", color=EDGE, markersize=8, label="target of the mean")
-    error.set_xlabel("Error, mean to 90th percentile (%)")
-    error.tick_params(axis="y", labelsize=6)
-    plots.log_axis(error, "x")
-
-    inside.axvspan(*COVERAGE_TARGET, color=BAND, linewidth=0, zorder=0, label="target")
-    within = {"value": "within_90_pct", "low": "within_90_pct", "high": "within_90_pct"}
-    interval_rows(inside, shown, row="name", **within, style=_plain, names=False)
-    for at in rows.index[rows["within_90_pct"].isna()]:
-        inside.text(50, at, "no interval stated", ha="center", va="center", fontsize=6, color=TEXT)
-    inside.axvline(90.0, color=GUIDE, linewidth=0.8, linestyle="--", label="stated")
-    inside.set(xlabel="Within the 90 % interval (%)", xlim=(0, 103))
-
-    for ax in axes:
-        marks = [each for each in ax.get_legend_handles_labels()[0] if each.get_label() not in set(shown["name"])]
-        ax.legend(handles=marks, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, borderaxespad=0.2)
-
-
-def draw_records(ax: Axes, records: pd.DataFrame, goals: Mapping[str, float], most: float) -> None:
-    """Draw mean |error| and bias of each public record left out of the fit: times and slowdowns above, power below.
-
-    `records` is as from `heshare.lab.calibration.validation.laboratories.errors_by_laboratory`, `goals` are those of
-    the medians over records, `most` is that of any record, %.
-    """
-    rows = records.assign(power=records["quantity"] == "power").sort_values(["power", "mape_pct"], kind="stable")
-    words = rows["quantity"].replace({"ratio": "slowdowns"})
-    record = rows["record"].str.replace("-using-DNN-based-models", "")
-    rows["name"] = record + ": " + words + " (" + rows["n"].map(str) + ")"
-
-    kinds = {"mape_pct": "mean |error|", "bias_pct": "mean error (bias)"}
-    long = rows.melt("name", list(kinds), "kind").replace({"kind": kinds})
-    style = dict(zip(kinds.values(), map(category_style, range(2)), strict=True))
-    interval_rows(
-        ax, long, row="name", value="value", low="value", high="value", series="kind", style=style.__getitem__
+    half = errors[errors["test"] == HELD_OUT].assign(fit=HALF)
+    whole = laboratories[laboratories["laboratory"].isin(half["laboratory"])].assign(
+        fit=WITHOUT, sharing="alone or shared"
     )
+    shipped = pd.concat([half, whole]).rename(columns={"laboratory": "gpu"})
 
-    split = int((~rows["power"]).sum())
-    ax.plot([goals["time"]] * 2, [-0.5, split - 0.5], color=EDGE, linewidth=0.9, label="goal of the median")
-    ax.plot([goals["power"]] * 2, [split - 0.5, len(rows) - 0.5], color=EDGE, linewidth=0.9, label="_")
-    ax.axhline(split - 0.5, color=GUIDE, linewidth=0.6)
-    ax.axvline(most, color=EDGE, linewidth=0.8, linestyle=":", label="most of a record")
+    fitted = [recordings.folder() / str(gpu) / recordings.TABLE for gpu in shipped["gpu"].unique()]
+    further = [own_record.errors(one.table) for one in records if one.path not in fitted]
+    models = {"fitted": HALF, "shipped": WITHOUT}
+    own = [table.assign(fit=table["model"].map(models)) for table in further]
 
-    ax.set_xscale("symlog", linthresh=50.0)
-    ticks = (-50, -25, 0, 25, 50, 100, 200)
-    ax.set_xticks(ticks, [str(tick) for tick in ticks])
-    ax.set_xlabel("Error (%)")
-    ax.tick_params(axis="y", labelsize=6)
-    ax.legend(loc="lower center", bbox_to_anchor=(0.2, 1.0), ncols=4, borderaxespad=0.2)
+    found = pd.concat([shipped, *own], ignore_index=True).assign(provenance="measured")
+    name = found["gpu"] + ", " + found["sharing"] + ", " + found["fit"] + found["n"].map(" ({:,})".format)
+    columns = ["gpu", "provenance", "fit", "quantity", "sharing", "n", "bias_pct", *ERRORS]
+    return found[columns].assign(name=name)
+
+
+def draw(axes: Sequence[Axes], rows: pd.DataFrame, goals: Mapping[str, float] | None = None) -> None:
+    """Draw mean, median and 90th percentile of |error| of each row: a panel of times, and one of power below.
+
+    Args:
+        axes: of the two panels.
+        rows: columns name, quantity and `ERRORS`; with a column `fitted_mape_pct` it is a second mark.
+        goals: of the mean in the median row, %, by quantity; drawn as a line.
+    """
+    bar: dict[str, Any] = {"marker": "|", "linestyle": "", "markersize": 6}
+    is_power = rows["quantity"] == POWER
+    panels = {TIME: rows[~is_power], POWER: rows[is_power]}
+    for ax, (quantity, part) in zip(axes, panels.items(), strict=True):
+        ends = part.assign(low=part[["mape_pct", "median_pct"]].min(axis=1))
+        interval_rows(ax, ends, row="name", value="mape_pct", low="low", high="p90_pct", style=_plain)
+        at = range(len(part))
+        ax.plot(part["p90_pct"], at, color=EFFECT, **bar)
+        ax.plot(part["median_pct"], at, color=EDGE, markeredgewidth=1.4, **bar)
+        if "fitted_mape_pct" in part:
+            ax.plot(part["fitted_mape_pct"], at, **_plain("").line_arguments(linestyle="", markerfacecolor="white"))
+        if goals:
+            value_line(ax, goals[quantity], f"goal {goals[quantity]:.0f} %")
+        plots.log_axis(ax, "x")
+        ax.set_title(quantity.capitalize(), fontsize=7, loc="left", pad=3)
+        ax.tick_params(axis="y", labelsize=6)
+    axes[-1].set_xlabel("|Error| (%)")
+
+    plain = _plain("").line_arguments(linestyle="")
+    handles = [
+        Line2D([], [], **plain, label="mean"),
+        Line2D([], [], color=EDGE, markeredgewidth=1.4, **bar, label="median"),
+        Line2D([], [], color=EFFECT, **bar, label="90th percentile"),
+    ]
+    if "fitted_mape_pct" in rows:
+        fitted = {**plain, "markerfacecolor": "white"}
+        handles.append(Line2D([], [], **fitted, label="mean, with the laboratory in the fit"))
+    axes[0].figure.legend(handles=handles, loc="outside upper center", ncols=len(handles))
+
+
+def by_group(coverage: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of `data/calibration/coverage.csv` by quantity, sharing and support, with a `name`."""
+    order = {word: place for place, word in enumerate((TIME, POWER, ALONE, SHARED, *SUPPORTS))}
+    rows = coverage.sort_values(["quantity", "sharing", "support"], key=lambda column: column.map(order))
+    of_laboratories = rows["n"].map("{:,}".format) + "; " + rows["laboratories"].map(str)
+    name = rows["quantity"] + ", " + rows["sharing"] + ", from " + rows["support"].map(SUPPORTS)
+    return rows.assign(name=name + " (" + of_laboratories + ")").reset_index(drop=True)
+
+
+def draw_coverage(axes: Sequence[Axes], rows: pd.DataFrame) -> None:
+    """Draw the part of measurements inside the 90 % interval, and its width, of rows from `by_group`."""
+    inside, width = axes
+    for ax, column, names in ((inside, "within_90_pct", True), (width, "width", False)):
+        interval_rows(ax, rows, row="name", value=column, low=column, high=column, style=_plain, names=names)
+        ax.tick_params(axis="y", labelsize=6)
+    inside.set(xlabel="Inside the 90 % interval (%)", xlim=(0, 104))
+    value_line(inside, STATED, f"stated {STATED:.0f} %")
+    width.set(xlabel="Width (upper end over lower end)", xlim=(1, 1.08 * rows["width"].max()))
 
 
 def _plain(_: str) -> SeriesStyle:

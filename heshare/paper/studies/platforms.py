@@ -4,6 +4,7 @@ On each platform all policies use a predictor that was trained on a profile of t
 recorded like the shipped ones, with one repeat of each setting.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache, partial
@@ -11,12 +12,13 @@ from functools import cache, partial
 import numpy as np
 import pandas as pd
 
-from heshare.devices.constants import Constants, Contention, Timing, default
+from heshare.devices.constants import Constants, Contention, default
 from heshare.devices.device import Device
 from heshare.devices.device_model import co_run
 from heshare.devices.emulated_device import EmulatedDevice
 from heshare.devices.noise import POWER_CV, TIME_CV, NoiseModel
-from heshare.lab.calibration.power_fit import t4_power_curve
+from heshare.devices.timing_effects import Key, Timing
+from heshare.devices.uncertainty import ALONE
 from heshare.paper.claims.paper_claims import paper_claims
 from heshare.prediction.load import train
 from heshare.prediction.profile_predictor import ProfilePredictor, Trained
@@ -66,54 +68,17 @@ def power_range(gpu: str, name: str) -> tuple[float, float]:
 
 
 def _power_at(end: int, names: Sequence[str], gpus: Sequence[str] = GPUS) -> Platform:
-    """Return the platform with constants of the power of `gpus` at their low or high ends.
+    """Return the platform with constants of the power of `gpus` at the low or high ends of their ranges.
 
-    The ranges of dynamic power of a GPU and of its load classes are at the same end.
+    The others stay: with another idle power or lowest voltage, a GPU keeps its dynamic power.
     """
 
     def change(known: Constants) -> Constants:
         for gpu in gpus:
-            ranged = [name for name in names if ("power", gpu, "", "", name) in _ranges()]
-            moved = {name: power_range(gpu, name)[end] for name in ranged}
-            if gpu == "T4" and "dynamic_w" not in moved:
-                moved["dynamic_w"] = _t4_dynamic_w(known, moved)
-            known = known.with_power(gpu, **moved)
-        return _loads_at(known, end, gpus) if "dynamic_w" in names else known
-
-    return Platform(tuple(gpus), change)
-
-
-def _t4_dynamic_w(known: Constants, moved: Mapping[str, float]) -> float:
-    """Return the T4's dynamic power for another idle power or lowest voltage, both assumed.
-
-    It follows from them, since the clock that was measured under the T4's power limit stays the same.
-    """
-    power = known.power["T4"]
-    idle_w = moved.get("idle_w", power.idle_w)
-    v_min = moved.get("v_min", power.v_min)
-    return t4_power_curve(power.memory, idle_w=idle_w, v_min=v_min).dynamic_w
-
-
-def _loads_at(known: Constants, end: int, gpus: Sequence[str]) -> Constants:
-    """Return constants with every load at its end; the intensity of CNNs on CUDA cores is 1 by definition."""
-    loads = dict(known.loads)
-    for (gpu, kind, precision), load in known.loads.items():
-        names = ("operations_s", "traffic_s") if kind == "cnn" else ("intensity",)
-        keys = {name: ("load", gpu, precision, kind, name) for name in names if gpu in gpus}
-        moved = {name: _ranges()[key][end] for name, key in keys.items() if key in _ranges()}
-        loads[gpu, kind, precision] = replace(load, **moved)
-    return replace(known, loads=loads)
-
-
-def _scaled_sharing_power(factor: float) -> Platform:
-    """Return the platform with the extra power of co-running tasks scaled."""
-
-    def change(known: Constants) -> Constants:
-        for gpu, power in known.power.items():
-            known = known.with_power(gpu, sharing=factor * power.sharing)
+            known = known.with_power(gpu, **{name: power_range(gpu, name)[end] for name in names})
         return known
 
-    return Platform(GPUS, change)
+    return Platform(tuple(gpus), change)
 
 
 def _contention(change_one: Callable[[Contention], Contention]) -> Platform:
@@ -124,17 +89,24 @@ def _contention(change_one: Callable[[Contention], Contention]) -> Platform:
 
 
 def _scaled_contention(factor: float) -> Platform:
-    """Return the platform with both the strength of contention and the wait behind other tasks scaled."""
-    return _contention(lambda each: replace(each, strength=factor * each.strength, wait_s=factor * each.wait_s))
+    """Return the platform in which co-runners slow each other's GPU parts down by `factor` times as much."""
+    return _contention(lambda each: replace(each, steady=factor * each.steady, by_share=factor * each.by_share))
 
 
 def _taking_turns(part: float) -> Platform:
     """Return the platform in which tasks block the SMs for others during a part of their memory time and latency."""
-    return _contention(lambda each: replace(each, memory=part, busy=part))
+    return _contention(lambda each: replace(each, hold_memory=part, hold_idle=part))
 
 
 def _scaled(timing: Timing, factor: float) -> Timing:
     return replace(timing, **{name: factor * s for name, s in asdict(timing).items() if name.endswith("_s")})
+
+
+def _timing(change_one: Callable[[Constants, Key, Timing], Timing]) -> Platform:
+    def change(known: Constants) -> Constants:
+        return replace(known, timing=known.timing.with_change(lambda key, each: change_one(known, key, each)))
+
+    return Platform(GPUS, change)
 
 
 def _shifted_times(model: str, sign: int) -> Platform:
@@ -143,24 +115,17 @@ def _shifted_times(model: str, sign: int) -> Platform:
     With `sign` 1 it is slower on T4 and V100 and faster on the A100; with -1 it is the reverse.
     """
 
-    def change(known: Constants) -> Constants:
-        timing = dict(known.timing)
-        for gpu in GPUS:
-            key = (gpu, "eager", model)
-            direction = -sign if gpu == "A100" else sign
-            timing[key] = _scaled(known.timing[key], (1 + known.timing[key].total_uncertainty) ** direction)
-        return replace(known, timing=timing)
+    def shifted(known: Constants, key: Key, timing: Timing) -> Timing:
+        if key[0] not in GPUS or key[2] != model:
+            return timing
+        direction = -sign if key[0] == "A100" else sign
+        return _scaled(timing, math.exp(direction * known.spreads.of("time", timing.support, ALONE).total))
 
-    return Platform(GPUS, change)
+    return _timing(shifted)
 
 
 def _host_time(factor: float) -> Platform:
-    def scaled(rows: Mapping[tuple[str, str, str], Timing]) -> dict[tuple[str, str, str], Timing]:
-        return {key: replace(each, host_s=factor * each.host_s) for key, each in rows.items()}
-
-    return Platform(
-        GPUS, lambda known: replace(known, timing=scaled(known.timing), half_timing=scaled(known.half_timing))
-    )
+    return _timing(lambda known, key, timing: replace(timing, host_s=factor * timing.host_s))
 
 
 def _t4_of_fig_2(known: Constants) -> Constants:
@@ -170,8 +135,8 @@ def _t4_of_fig_2(known: Constants) -> Constants:
     a100_s = co_run(catalogue.gpu("A100"), alone, constants=known).tasks[0].time_s
 
     factor = paper_claims()["M2", ""].value * a100_s / t4_s
-    timing = {key: _scaled(each, factor) if key[0] == "T4" else each for key, each in known.timing.items()}
-    return replace(known, timing=timing)
+    scaled = known.timing.with_change(lambda key, each: _scaled(each, factor) if key[0] == "T4" else each)
+    return replace(known, timing=scaled)
 
 
 PLATFORMS: Mapping[str, Platform] = {
@@ -185,8 +150,8 @@ PLATFORMS: Mapping[str, Platform] = {
     "dynamic power, high": _power_at(HIGH, DYNAMIC),
     "lowest voltage, low": _power_at(LOW, ("v_min",)),
     "lowest voltage, high": _power_at(HIGH, ("v_min",)),
-    "T4's power, low": _power_at(LOW, (*IDLE, "v_min"), ("T4",)),
-    "T4's power, high": _power_at(HIGH, (*IDLE, "v_min"), ("T4",)),
+    "T4's power, low": _power_at(LOW, (*DYNAMIC, *IDLE, "v_min"), ("T4",)),
+    "T4's power, high": _power_at(HIGH, (*DYNAMIC, *IDLE, "v_min"), ("T4",)),
     "V100's power, low": _power_at(LOW, DYNAMIC, ("V100",)),
     "V100's power, high": _power_at(HIGH, DYNAMIC, ("V100",)),
     "A100's power, low": _power_at(LOW, DYNAMIC, ("A100",)),
@@ -195,15 +160,13 @@ PLATFORMS: Mapping[str, Platform] = {
     "contention x5": _scaled_contention(5.0),
     "taking turns, never": _taking_turns(0.0),
     "taking turns, always": _taking_turns(1.0),
-    "co-run power x0.5": _scaled_sharing_power(0.5),
-    "co-run power x2": _scaled_sharing_power(2.0),
     "GPT-2, slower on T4 and V100": _shifted_times("gpt2", 1),
     "GPT-2, faster on T4 and V100": _shifted_times("gpt2", -1),
 }
 """The emulated GPUs by name.
 
-Contention and the extra power of co-running work were measured on one V100 only, and taking turns on an A100 with two
-copies of one workload; nothing bounds their range on other GPUs, so that the factors and ends are assumptions.
+Contention was measured on a few GPUs only, and how long residents hold SMs while they wait was chosen with the form of
+the model; nothing bounds either range on other GPUs, so that the factors and ends are assumptions.
 """
 
 

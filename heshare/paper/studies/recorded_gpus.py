@@ -21,13 +21,10 @@ ENOUGH, ENOUGH_WORKLOADS = 50, 5
 """The least numbers of samples and workloads of a record that predictors are trained on."""
 
 
-def mark_measured(frame: pd.DataFrame, *, all_of_them: bool = False) -> pd.DataFrame:
-    """Return a frame with measured GPUs marked in its column `gpu`, such as `H100 (measured)`.
-
-    With `all_of_them` the emulated GPUs are marked too, such as `A100 (emulated)`.
-    """
+def mark_measured(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return a frame with measured GPUs marked in its column `gpu`, such as `H100 (measured)`."""
     kinds = zip(frame["gpu"], frame["provenance"], strict=True)
-    return frame.assign(gpu=[f"{gpu} ({kind})" if all_of_them or kind == "measured" else gpu for gpu, kind in kinds])
+    return frame.assign(gpu=[f"{gpu} ({kind})" if kind == "measured" else gpu for gpu, kind in kinds])
 
 
 def append_measured(emulated: pd.DataFrame, measured: pd.DataFrame) -> pd.DataFrame:
@@ -141,7 +138,7 @@ def _contents(table: pd.DataFrame) -> dict[str, object]:
         "pairs": int((others == 1).sum()),
         "larger_sets": int((others > 1).sum()),
         "repeated": int((table["repeats"] > 1).sum()),
-        "note": "control: the forms are its truth, so its errors are those of the procedure" if emulated else "",
+        "note": "emulated, for comparison" if emulated else "",
     }
 
 

@@ -82,13 +82,13 @@ def test_calibrate_profiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_calibrate_tables(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`calibrate` prints the tables of errors, coverage and laboratories."""
+    """`calibrate` prints the tables of errors, coverage, laboratories and what moves constants."""
     import pandas as pd
 
-    names = ("errors", "coverage", "laboratories")
+    names = ("errors", "coverage", "laboratories", "moved")
     tables = {name: pd.read_csv(files.data("calibration", f"{name}.csv")) for name in names}
     # By the name in the command, which is bound when its module is imported.
-    monkeypatch.setattr("heshare.cli.profile_commands.recalibrate", lambda: dict(tables))
+    monkeypatch.setattr("heshare.cli.profile_commands.recalibrate", lambda progress: dict(tables))
     for name, value in SAME_BYTES.items():
         monkeypatch.setenv(name, value)
     done = CliRunner().invoke(app, ["calibrate"])

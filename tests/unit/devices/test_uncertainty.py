@@ -1,4 +1,4 @@
-"""Stated uncertainty: causes combine, and grow outside what was measured; every answer has one for time and power."""
+"""Stated uncertainty: intervals, groups, wider without rows of a network or a GPU, and under a power limit."""
 
 from __future__ import annotations
 
@@ -6,89 +6,118 @@ import math
 
 import pytest
 
-from heshare.device_query import estimate
+from heshare.devices.constants import default
 from heshare.devices.device_model import co_run
-from heshare.devices.uncertainty import Spreads, Uncertainty, outside
+from heshare.devices.uncertainty import ALONE, CARD, CELL, NONE, SHARED, SUPPORTS, Spreads, Uncertainty, under_limit
 from heshare.world import catalogue
+from heshare.world.workload import Resident, Workload
 
 
-def time_parts(gpu: str, *residents: str, **options) -> Uncertainty:
-    return estimate(gpu, residents, **options).tasks[0].uncertainty_parts
+def answer(gpu: str, *residents: Resident, **options):
+    return co_run(catalogue.gpu(gpu), residents, **options)
 
 
-def test_total():
-    """Parts combine as the root of the sum of squares; the interval is symmetric in logarithms."""
-    parts = Uncertainty(fit=0.1, framework=0.2, host=0.2, transfer=0.1, contention=0.1)
-    assert parts.total == pytest.approx(math.sqrt(0.11))
-    assert parts.within_framework == pytest.approx(math.sqrt(0.03))
-
-    low, high = parts.interval(2.0)
+def test_interval():
+    """The interval is symmetric in logarithms."""
+    low, high = Uncertainty(0.2).interval(2.0)
     assert low * high == pytest.approx(4.0)
-    assert high == pytest.approx(2.0 * math.exp(1.645 * parts.total))
+    assert high == pytest.approx(2.0 * math.exp(1.645 * 0.2))
+    assert Uncertainty().interval(2.0) == (2.0, 2.0)
 
 
-def test_outside():
-    """The distance from a range is in logarithms, zero inside."""
-    assert outside(1, 8, 4) == outside(0, 0, 100) == 0.0
-    assert outside(2, 8, 1) == pytest.approx(math.log(2))
-    assert outside(2, 8, 32) == pytest.approx(math.log(4))
+def test_beside():
+    """Independent causes combine as the root of the sum of squares."""
+    both = Uncertainty(0.3, 0.1).beside(0.4, 0.0)
+    assert (both.total, both.within_framework) == pytest.approx((0.5, 0.1))
 
 
-def test_spreads():
-    """Tensor cores add to the spread between frameworks."""
-    spreads = Spreads(cnn=0.3, tensor=0.4)
-    assert spreads.framework("cnn", tensor_cores=False) == pytest.approx(0.3)
-    assert spreads.framework("cnn", tensor_cores=True) == pytest.approx(0.5)
+def test_co_runners():
+    """The spread of co-runners grows with their number and with fewer slices, and is 0 for the whole GPU."""
+    groups = {("slowdown", "", way): Uncertainty(0.1) for way in ("mps", "time-slice", "mig")}
+    spreads = Spreads(groups)
+    assert spreads.beside("mps", 4) == pytest.approx(2.0 * spreads.beside("mps", 1))
+    assert spreads.beside("time-slice", 0) == spreads.beside("mig-7g", 3) == 0.0
+    found = [spreads.beside(f"mig-{slices}g", 1) for slices in (7, 4, 2, 1)]
+    assert found == sorted(found)
+    assert spreads.of("time", CELL, ALONE) == Uncertainty()
+
+
+def test_groups():
+    """Every group is fitted, and without rows of the network or the GPU it is never narrower in total."""
+    spreads = default().spreads
+    for quantity in ("time", "power"):
+        for support in SUPPORTS:
+            for sharing in (ALONE, SHARED):
+                found = spreads.of(quantity, support, sharing)
+                assert 0.0 < found.within_framework <= found.total < 1.0
+    for sharing in (ALONE, SHARED):
+        assert spreads.of("time", NONE, sharing).total > spreads.of("time", CARD, sharing).total
+    assert spreads.of("limit").total > 0.0
+    assert spreads.of("idle").total > 0.0
+
+
+@pytest.mark.parametrize(
+    ("gpu", "network", "precision", "support"),
+    [
+        ("T4", "resnet50", "fp32", CELL),
+        ("A100", "resnet50", "fp32", CELL),
+        ("H100", "mobilenet", "fp16", NONE),
+        ("L4", "resnet50", "fp32", NONE),
+    ],
+)
+@pytest.mark.parametrize("sharing", [ALONE, SHARED])
+def test_group_of_answer(gpu: str, network: str, precision: str, support: str, sharing: str):
+    """An answer has the uncertainty of its group, and says whether it is anchored."""
+    own = Resident(Workload(network, 8, precision), 40)
+    found = answer(gpu, *[own] * (2 if sharing == SHARED else 1), power_cap_w=1e4)
+    (task, *_), spreads = found.tasks, default().spreads
+    assert task.anchored == (support == CELL)
+    assert task.uncertainty_parts == spreads.of("time", support, sharing)
+    assert found.power_uncertainty_parts == spreads.of("power", support, sharing)
+
+
+def test_widest_power():
+    """The power of residents is as uncertain as that of the least certain one."""
+    known, unknown = Resident(Workload("resnet50", 8), 40), Resident(Workload("llama3_8b", 8, "fp16"), 40)
+    parts = [answer("A100", one, one, power_cap_w=1e4).power_uncertainty for one in (known, unknown)]
+    assert answer("A100", known, unknown, power_cap_w=1e4).power_uncertainty == max(parts)
 
 
 def test_idle_power():
     """The power of an idle GPU is uncertain, too."""
-    assert co_run(catalogue.gpu("T4"), []).power_uncertainty > 0
-
-
-TENSORRT = {"engine": "tensorrt"}
-
-
-@pytest.mark.parametrize(
-    ("part", "gpu", "questions"),
-    [
-        ("transfer", "V100", [("resnet50:8", TENSORRT), ("resnet50:32", TENSORRT), ("resnet50:128", TENSORRT)]),
-        ("transfer", "V100-SXM2", [("resnet50:8@40", TENSORRT), ("resnet50:8@5", TENSORRT)]),
-        ("transfer", "T4", [("resnet50:8", {}), ("resnet50:8@20", {})]),
-        ("transfer", "A100", [("vgg16:16", {}), ("vgg16:16", {"sm_mhz": 705})]),
-        ("transfer", "V100", [("resnet50:64", {}), ("resnet50:64", {"precision": "fp16"})]),
-        ("framework", "V100", [("resnet50:64", {}), ("resnet50:64", {"precision": "fp16"})]),
-        ("host", "A100", [("resnet50:256", {}), ("resnet50:1", {})]),
-        ("contention", "V100", [("+".join(["resnet50:8@20"] * count), {}) for count in (1, 2, 5)]),
-        ("contention", "A100", [(f"gpt2:8@mig-{slices}g", {}) for slices in (7, 4, 2, 1)]),
-    ],
-    ids=str,
-)
-def test_farther_from_records(part: str, gpu: str, questions: list):
-    """A part of the uncertainty grows the farther a question is from what was measured."""
-    found = [getattr(time_parts(gpu, *residents.split("+"), **options), part) for residents, options in questions]
-    assert found == sorted(found)
-    assert len(set(found)) == len(found)
-
-
-def test_alone_is_certain():
-    """A task alone, or in an instance of the whole GPU, has no uncertainty of contention."""
-    assert time_parts("V100", "resnet50:8@20").contention == time_parts("A100", "resnet50:8@mig-7g").contention == 0
-
-
-def test_anchor():
-    """A measured time holds for the measured batch sizes only."""
-    assert estimate("T4", ["resnet50:64"]).tasks[0].anchored
-    assert not estimate("T4", ["resnet50:2"]).tasks[0].anchored
+    assert answer("T4").power_uncertainty_parts == default().spreads.of("idle")
 
 
 def test_power_limit():
     """A power limit makes power certain and time uncertain."""
-    free, limited = (estimate("A100", ["vgg16:64"], power_cap_w=cap) for cap in (400.0, 120.0))
+    own = Resident(Workload("vgg16", 64))
+    free, limited = (answer("A100", own, power_cap_w=cap_w) for cap_w in (1e4, 120.0))
     assert limited.power_uncertainty < free.power_uncertainty
-    assert limited.tasks[0].uncertainty > free.tasks[0].uncertainty
+    limit = default().spreads.of("limit").total
+    assert limited.tasks[0].uncertainty == pytest.approx(math.hypot(free.tasks[0].uncertainty, limit))
 
 
-def test_training_power():
-    """Power of a training is as uncertain as that of a load class without a measurement."""
-    assert estimate("V100", ["eaco_vgg16-train:32"]).power_uncertainty > 0.05
+def test_under_limit():
+    """A power held by a limit is the more certain the more the demand exceeds it."""
+    power = Uncertainty(0.2, 0.1)
+    found = [under_limit(power, 100.0, demand_w) for demand_w in (90.0, 100.0, 110.0, 130.0, 1000.0)]
+    assert found[0] == found[1] == power
+    assert [each.total for each in found[2:]] == sorted((each.total for each in found[2:]), reverse=True)
+    assert (found[-1].total, found[-1].within_framework) == (0.02, 0.02)
+
+
+def test_instances():
+    """A task in an instance of the whole GPU is as certain as alone; in a smaller one it is less so."""
+    found = [answer("A100", Resident(Workload("gpt2", 8), 100, f"mig-{slices}g")) for slices in (7, 4, 2, 1)]
+    parts = [each.tasks[0].uncertainty for each in found]
+    assert parts == sorted(parts)
+    assert len(set(parts)) == len(parts)
+    assert parts[0] == answer("A100", Resident(Workload("gpt2", 8))).tasks[0].uncertainty
+
+
+def test_training():
+    """Time and power of a training are uncertain, beside a co-runner more so."""
+    workload = Workload("eaco_vgg16", 32, phase="training")
+    alone, beside = (answer("V100", *[Resident(workload, 50)] * count) for count in (1, 2))
+    assert alone.power_uncertainty > 0.05
+    assert beside.tasks[0].uncertainty > alone.tasks[0].uncertainty > 0.0

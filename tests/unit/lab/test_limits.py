@@ -177,8 +177,8 @@ def test_view_of_held_start():
 
     arrivals_s = (0.0, 0.0, 1.0)
     tasks = [Task(number, Workload("resnet50", 8), 3000.0, time_s) for number, time_s in enumerate(arrivals_s)]
-    done = hs.run(tasks, "1xT4", within_limit(ScriptedPolicy(decide), 52))
-    assert excess_w(done, 52) <= 1e-6
+    done = hs.run(tasks, "1xT4", within_limit(ScriptedPolicy(decide), 45))
+    assert excess_w(done, 45) <= 1e-6
     (_, _, whole_mib), (waiting, times_s, free_mib) = views[:2]
     assert waiting == 1, "the new one alone"
     assert len(times_s) == 2
@@ -355,11 +355,11 @@ def test_began_processes():
     begins_s = []
     for began_s in (0.0, 60.0, math.inf):
         settings = LimitSettings(settle_s=2.0, began_s=lambda task, at_s=began_s: at_s)
-        first, second = hs.run(tasks, "2xT4", within_limit(scripted(steps), 100.0, settings)).record.intervals
+        first, second = hs.run(tasks, "2xT4", within_limit(scripted(steps), 75.0, settings)).record.intervals
         begins_s.append(second.start_s)
     assert 2.0 <= begins_s[0] < 60.0
     assert 62.0 <= begins_s[1] < first.end_s
-    assert begins_s[2] == first.end_s
+    assert first.end_s <= begins_s[2] <= first.end_s + 2.0, "once the other GPU has settled"
 
 
 class Heavy(ToyDevice):

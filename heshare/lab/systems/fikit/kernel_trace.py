@@ -121,7 +121,7 @@ def host_per_kernel_s(kernels: Mapping[str, int]) -> float:
     The traces themselves have no gaps; this is the calibrated host time of an iteration over its traced `kernels`.
     """
     timing = default().timing
-    floors = [(timing.get((TRACED_ON, "eager", name)), count) for name, count in sorted(kernels.items())]
+    floors = [(timing.get((TRACED_ON, "eager", name, "fp32")), count) for name, count in sorted(kernels.items())]
     return float(np.mean([known.host_s / count for known, count in floors if known and known.host_s > 0]))
 
 

@@ -2,11 +2,12 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
 
 from heshare.devices.constants import Constants, default, fitted
 from heshare.devices.device_model import register_iteration_model
-from heshare.devices.iteration_time import BATCH_EXPONENT, Iteration, WorkPower, filled, iteration_at, iteration_of
+from heshare.devices.iteration_time import BATCH_EXPONENT, Iteration, arithmetic, filled, iteration_at, iteration_of
 from heshare.devices.uncertainty import Uncertainty
 from heshare.lab.systems.shared import training
 from heshare.lab.systems.shared.training import TrainingStep
@@ -49,21 +50,23 @@ def training_iteration(constants: Constants, gpu: str, resident: Resident) -> It
     memory_s *= target.memory_s / recorded.memory_s if recorded.memory_s else 1.0
     sms_ratio = _sms_s(target) / _sms_s(recorded)
     whole_s = step.busy * step.step_s * gpu_part_ratio(constants, step.gpu, gpu, step.like)
-    scale = whole_s / (memory_s + sms_ratio * filled(work_s, fill_s)) if whole_s else 0.0
+    scale = whole_s / (memory_s + sms_ratio * float(filled(work_s, fill_s))) if whole_s else 0.0
+    uncertainty, beside = _uncertainty(constants, step, gpu), constants.spreads.of("slowdown", "", "mps").total
+    power = constants.spreads.of("power", "card" if gpu == step.gpu else "none", "alone")
     return Iteration(
         fixed_s=0.0,
         memory_s=memory_s * scale,
-        base_s=0.0,
         batch_s=work_s * sms_ratio * scale,
         fill_s=fill_s * sms_ratio * scale,
         share=resident.mps_pct / 100.0,
         host_s=0.0,
-        kernels=LAUNCHES * target.kernels,
         batch_size=resident.workload.batch_size,
         anchored=step.measured and gpu == step.gpu,
-        work_power=WorkPower(full_intensity(constants, step.gpu)),
-        uncertainty=_uncertainty(constants, step, gpu),
         serial_s=step.step_s - step.busy * step.step_s,
+        intensity=full_intensity(constants, step.gpu),
+        kernels=LAUNCHES * target.kernels,
+        time=(uncertainty, uncertainty.beside(beside, beside)),
+        power=(power, power),
     )
 
 
@@ -93,9 +96,10 @@ def full_intensity(constants: Constants, gpu: str) -> float:
 def _uncertainty(constants: Constants, step: TrainingStep, gpu: str) -> Uncertainty:
     """Return the uncertainty of a step: on another GPU than that of its record, ratio and host are added."""
     if gpu == step.gpu:
-        return Uncertainty(fit=MEASURED)
+        return Uncertainty(MEASURED, MEASURED)
     host = fitted("training")["", "", ""]["host"]
-    return Uncertainty(fit=MEASURED, host=host, transfer=ratio_uncertainty(constants, step.gpu, gpu, step.like))
+    within = math.hypot(MEASURED, ratio_uncertainty(constants, step.gpu, gpu, step.like))
+    return Uncertainty(math.hypot(host, within), within)
 
 
 def _gpu_parts(step: TrainingStep, constants: Constants, like: Iteration) -> tuple[float, float, float]:
@@ -143,7 +147,7 @@ def training_kind(like: str) -> str:
 
 def resembled(constants: Constants, gpu: str, like: str) -> Iteration:
     """Return an iteration on `gpu` of the network of Table IV that a training resembles."""
-    timing = constants.timing.get((gpu, "eager", like))
+    timing = constants.timing.get((gpu, "eager", like, arithmetic(gpu, "fp32")))
     if timing is None:
         raise InputError(
             repr(gpu),
@@ -172,17 +176,22 @@ def rate(constants: Constants, rates: Rates, gpu: str, like: str) -> float:
     kind = training_kind(like)
     if (gpu, kind) in rates:
         return rates[gpu, kind]
-    own_s = resembled(constants, gpu, like).gpu_s(1.0, 1.0)
+    hardware = _by_hardware(constants)
+    own_s = resembled(hardware, gpu, like).gpu_s(1.0, 1.0)
     times_s = {
-        other: resembled(constants, other, like).gpu_s(1.0, 1.0)
-        for other, kind_of_rate in rates
-        if kind_of_rate == kind and (other, "eager", like) in constants.timing
+        other: resembled(hardware, other, like).gpu_s(1.0, 1.0) for other, kind_of_rate in rates if kind_of_rate == kind
     }
     if not times_s:
         return 1.0 / own_s
     alike = [other for other in times_s if _has_tf32(other) == _has_tf32(gpu)] or list(times_s)
     nearest = min(alike, key=lambda other: (abs(math.log(times_s[other] / own_s)), other))
     return rates[nearest, kind] * times_s[nearest] / own_s
+
+
+@lru_cache(maxsize=64)
+def _by_hardware(constants: Constants) -> Constants:
+    # The emulated GPUs run programs of their own; one that all of them run leaves what differs between the GPUs.
+    return replace(constants, timing=replace(constants.timing, programs={}, _known={}))
 
 
 def _has_tf32(gpu: str) -> bool:
@@ -194,9 +203,5 @@ def ratio_uncertainty(constants: Constants, recorded: str, target: str, like: st
     if recorded == target:
         return 0.0
     errors, rates = fitted("training")["", "", ""], measured_rates()
-    scaled = [
-        math.hypot(errors["gpu"], constants.timing[gpu, "eager", like].transfer)
-        for gpu in (recorded, target)
-        if (gpu, training_kind(like)) not in rates
-    ]
+    scaled = [errors["gpu"] for gpu in (recorded, target) if (gpu, training_kind(like)) not in rates]
     return math.hypot(errors["model"], *scaled)

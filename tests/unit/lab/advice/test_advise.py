@@ -15,9 +15,9 @@ from heshare.shared.errors import InputError
 
 def test_change():
     """The change that is named changes the advice."""
-    advice = hs.advise("A100", "resnet50:1")
+    advice = hs.advise("T4", "vgg19:1")
     sizes, way = re.search(r"batch sizes of (\d+), \d+ \((.+?)\)", advice.changes).groups()
-    other = hs.advise("A100", f"resnet50:{sizes}")
+    other = hs.advise("T4", f"vgg19:{sizes}")
     assert str(other.best).startswith(way)
     assert other.best.way.name != advice.best.way.name
 

@@ -35,15 +35,6 @@ def test_labels(path: Path):
         assert row.precision in labels | ({"fp32"} if path.stem == "true_fp32" else set())
 
 
-def test_as_default():
-    """The fits read TF32 as `fp32`, wherever a table comes from."""
-    assert "tf32" in set(pd.read_csv(FOLDER / "times.csv").precision)
-    for rows in (measurements.table("times"), measurements.rows_of("MunQ-Lee/ParvaGPU_SC24", "times")):
-        assert set(rows.precision) <= {"fp32", "fp16"}
-    mixed = pd.DataFrame({"precision": ["mixed", "fp16", "tf32", "fp32"]})
-    assert list(measurements.as_default(mixed).precision) == ["fp32", "fp16", "fp32", "fp32"]
-
-
 @pytest.mark.parametrize(
     ("precisions", "kept"),
     [

@@ -43,7 +43,7 @@ def small_heshare(_name):
 
 
 JOBS = "jobs:\n" + "".join(
-    f"  - {{name: job{index}, workload: '{MODELS[index % 8]}:8', iterations: {100 * (index + 2)}}}\n"
+    f"  - {{name: job{index}, workload: '{MODELS[index % 8]}:8', iterations: {97 * (2 * index + 3)}}}\n"
     for index in range(12)
 )
 

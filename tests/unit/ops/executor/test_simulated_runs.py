@@ -11,8 +11,18 @@ import pytest
 from support.broken_executors import BROKEN, NOT_SIMULATED
 from support.simulator.simulation import crash_at_every_write, simulate
 
+from heshare.devices.device_model import co_run
+from heshare.world.catalogue import gpu, resident
+
 MOST_SEEDS = 200
 """In so many seeds each broken executor must be found; most are in the first ten."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled() -> None:
+    """Functions of the device model are compiled before any run: numba writes its cache beside the package."""
+    pair = [resident("resnet50:8@50"), resident("gpt2:8@50")]
+    co_run(gpu("H100"), pair, power_cap_w=200.0)
 
 
 def first_found(name: str) -> int | None:

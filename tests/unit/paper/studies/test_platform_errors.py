@@ -1,45 +1,90 @@
-"""The worst test of each kind of question: which kind a test has, which test is shown, and its coverage."""
+"""Errors of the device model in figures: rows and their names, medians over laboratories, recorded GPUs."""
+
+from __future__ import annotations
+
+from pathlib import Path
 
 import pandas as pd
 import pytest
+from matplotlib import pyplot as plt
 
-ERRORS = pd.DataFrame(
-    {"test": ["T4 clock", "A100 clock", "A100 power"], "n": [1, 1, 2], "mape_pct": [1.0, 3.0, 2.0], "p90_pct": 6.0}
+from heshare.lab.calibration import own_record
+from heshare.lab.calibration.measurements import table
+from heshare.ops.recording import recordings
+from heshare.ops.recording.recordings import Recording
+from heshare.paper.studies import platform_errors
+
+LABORATORIES = pd.DataFrame(
+    {
+        "laboratory": ["H100", "one/two", "three", "H100", "limits"],
+        "quantity": ["time", "time", "time", "power", "limit"],
+        "n": [4, 1000, 3, 4, 9],
+        "bias_pct": -1.0,
+        "mape_pct": [40.0, 20.0, 30.0, 12.0, 5.0],
+        "median_pct": [44.0, 15.0, 10.0, 11.0, 4.0],
+        "p90_pct": [90.0, 40.0, 50.0, 20.0, 9.0],
+        "fitted_mape_pct": [4.0, 2.0, 3.0, 1.0, 0.5],
+    }
 )
-COVERAGE = pd.DataFrame(
-    {"grouping": ["all", "test", "gpu"], "group": [None, "A100 clock", "A100"], "n": [4, 1, 3], "within_90_pct": 91.0}
+ERRORS = LABORATORIES.iloc[[0, 3, 1]].assign(
+    test=[platform_errors.HELD_OUT, platform_errors.HELD_OUT, "half of the settings"], sharing="shared"
 )
 
 
-@pytest.mark.parametrize(
-    ("test", "kind"),
-    [
-        ("cnn fp32, a GPU left out, features only", "GPU or network never measured"),
-        ("RTX-3080-Ti under MPS, power, a network left out", "power"),
-        ("RTX-3080-Ti under MPS, time, a network left out", "MPS percentage"),
-    ],
-)
-def test_kind_of_test(test: str, kind: str) -> None:
-    """A test is of the first kind of question that has one of its words."""
-    from heshare.paper.studies import platform_errors
-
-    assert platform_errors.question(test) == kind
+def test_rows_of_laboratories() -> None:
+    """A row for each laboratory and quantity, the smallest error first; its name has the number of measurements."""
+    found = platform_errors.by_laboratory(LABORATORIES)
+    assert found["name"].tolist() == [
+        "limits, under a power limit (9)", "H100 (recorded here) (4)", "one/two (1,000)", "three (3)",
+        "H100 (recorded here) (4)",
+    ]  # fmt: skip
+    assert platform_errors.points(LABORATORIES) == {"emulated": 1020, "measured": 8, "published": 1012}
 
 
-def test_committed_tests() -> None:
-    """Every committed test has a kind."""
-    from heshare.lab.calibration.measurements import table
-    from heshare.paper.studies import platform_errors
+def test_middle() -> None:
+    """Medians over laboratories are of each measure by itself; times under a limit are apart."""
+    found = platform_errors.middle(LABORATORIES)
+    assert found.loc["time"].tolist() == [30.0, 15.0, 50.0]
+    assert platform_errors.words(found.loc["time"]) == "30 % (mean; median 15, 90th percentile 50 %)"
 
-    assert set(table("errors")["test"].map(platform_errors.question)) == set(platform_errors.QUESTIONS)
+
+def test_drawn() -> None:
+    """Every row of a laboratory is drawn, times above and power below, with the goals."""
+    rows = platform_errors.by_laboratory(LABORATORIES)
+    figure, axes = plt.subplots(2, 1)
+    platform_errors.draw(axes, rows, platform_errors.GOALS)
+
+    names = [[label.get_text() for label in ax.get_yticklabels()] for ax in axes]
+    is_power = rows["quantity"] == "power"
+    assert names == [rows["name"][~is_power].tolist(), rows["name"][is_power].tolist()]
+    plt.close(figure)
 
 
-def test_worst_by_kind() -> None:
-    """The largest error of each kind is shown below all points."""
-    from heshare.paper.studies import platform_errors
+def test_committed_coverage() -> None:
+    """Each committed group has a row; times come before power, tasks alone before shared ones."""
+    coverage = table("coverage")
+    rows = platform_errors.by_group(coverage)
+    assert len(rows) == len(coverage)
+    assert rows["name"].is_unique
+    assert not rows["name"].isna().any()
+    assert rows["quantity"].tolist() == sorted(rows["quantity"], reverse=True)
 
-    shown = platform_errors.worst_by_question(ERRORS, COVERAGE).set_index("test")
-    assert list(shown.index) == [platform_errors.ALL, "A100 clock", "A100 power"]
-    assert shown.loc[platform_errors.ALL, ["n", "mape_pct", "within_90_pct"]].tolist() == [4, 2.0, 91.0]
-    assert shown.loc["A100 clock", "within_90_pct"] == 91.0
-    assert pd.isna(shown.loc["A100 power", "within_90_pct"])
+
+def test_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Errors on the shipped record are those of the tables; for a further one the model is fitted."""
+    shipped = Recording("H100", pd.DataFrame(), "mps", recordings.folder() / "H100" / recordings.TABLE)
+    found = platform_errors.of_recorded([shipped], ERRORS, LABORATORIES)
+    assert found[["fit", "quantity", "mape_pct"]].to_numpy().tolist() == [
+        [platform_errors.HALF, "time", 40.0],
+        [platform_errors.HALF, "power", 12.0],
+        [platform_errors.WITHOUT, "time", 40.0],
+        [platform_errors.WITHOUT, "power", 12.0],
+    ]
+
+    fitted = ERRORS.iloc[:2].assign(gpu="A30", model=["fitted", "shipped"])
+    monkeypatch.setattr(own_record, "errors", lambda profiles: fitted)
+    further = Recording("A30", pd.DataFrame(), "mps", Path("elsewhere/A30/profile.csv"))
+    found = platform_errors.of_recorded([shipped, further], ERRORS, LABORATORIES)
+    assert found["gpu"].tolist() == ["H100"] * 4 + ["A30"] * 2
+    assert found["fit"].tolist()[-2:] == [platform_errors.HALF, platform_errors.WITHOUT]
+    assert set(found["provenance"]) == {"measured"}

@@ -52,7 +52,6 @@ def test_mark_measured() -> None:
     """Measured rows are marked; with no record the emulated rows are unchanged."""
     frame = pd.DataFrame({"gpu": ["T4", "T4"], "provenance": ["emulated", "measured"]})
     assert recorded_gpus.mark_measured(frame)["gpu"].tolist() == ["T4", "T4 (measured)"]
-    assert recorded_gpus.mark_measured(frame, all_of_them=True)["gpu"].tolist() == ["T4 (emulated)", "T4 (measured)"]
 
     emulated = motivation.pairs(batch_size=8)
     assert recorded_gpus.append_measured(emulated, recorded_gpus.pairs([], batch_size=8)) is emulated

@@ -72,10 +72,9 @@ def test_kernel_loop():
 
 def test_emulated_gpu():
     """The urgent task on an emulated GPU runs as if alone and the filler takes the rest."""
-    # mobilenet is host-bound on an A100: most of its time the GPU is idle.
-    urgent, filler = (
-        Resident(Workload(name, 8), sharing=f"priority-{level}") for level, name in enumerate(("mobilenet", "resnet50"))
-    )
+    # One sample of mobilenet is host-bound on an A100: most of its time the GPU is idle.
+    pair = Workload("mobilenet", 1), Workload("resnet50", 8)
+    urgent, filler = (Resident(one, sharing=f"priority-{level}") for level, one in enumerate(pair))
     alone, other = (co_run(gpu("A100"), [one]).tasks[0].time_s for one in (urgent, filler))
     both = co_run(gpu("A100"), [filler, urgent])
     assert both.tasks[1].time_s == pytest.approx(alone)

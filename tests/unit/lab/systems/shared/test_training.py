@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 import pytest
 
 from heshare.devices.constants import default
 from heshare.devices.device_model import co_run
 from heshare.lab.systems.shared import training, training_step
-from heshare.lab.systems.shared.training_step import gpu_part_ratio, measured_rates, rate, ratio_uncertainty
+from heshare.lab.systems.shared.training_step import (
+    gpu_part_ratio,
+    measured_rates,
+    rate,
+    ratio_uncertainty,
+    training_iteration,
+)
 from heshare.shared.errors import InputError
 from heshare.world import catalogue
 from heshare.world.catalogue import gpus, memory_mib, models, resident
@@ -73,7 +82,7 @@ def test_faster_gpu(workload, gpu, samples_per_s):
     expected_s = recorded.step_s * (1 - recorded.busy + recorded.busy / faster)
     # The record is of the PCIe card, and the throughput of the SXM2 one.
     by_clock = gpu_part_ratio(default(), "V100", "V100-SXM2", "resnet50")
-    assert 0.89 < by_clock < 1
+    assert 0.8 < by_clock < 1
     expected_s -= recorded.step_s * recorded.busy / faster * (1 - by_clock)
     assert time_on(gpu, workload) == pytest.approx(expected_s, rel=1e-3)
 
@@ -91,7 +100,8 @@ def test_faster_gpus():
 def test_scaled_rate():
     """The rate of a GPU without measured trainings is scaled from the most similar one."""
     rates = measured_rates()
-    h100, h200 = (training_step.resembled(default(), gpu, "vgg16").gpu_s(1.0, 1.0) for gpu in ("H100", "H200"))
+    known = replace(default(), timing=replace(default().timing, programs={}, _known={}))  # all run the same program
+    h100, h200 = (training_step.resembled(known, gpu, "vgg16").gpu_s(1.0, 1.0) for gpu in ("H100", "H200"))
     assert rate(default(), rates, "H200", "vgg16") == pytest.approx(rates["H100", "cnn"] * h100 / h200)
     assert rate(default(), {}, "H200", "vgg16") == pytest.approx(1 / h200)
 
@@ -102,7 +112,7 @@ def test_ratio_uncertainty():
         ratio_uncertainty(default(), *pair, "resnet50") for pair in (("A100", "H100"), ("A100", "H200"), ("T4", "H200"))
     )
     assert 0 == ratio_uncertainty(default(), "A100", "A100", "resnet50") < one < other < neither
-    at_home, away = (co_run(catalogue.gpu(gpu), [Resident(BERT)]).tasks[0] for gpu in ("A100", "H100"))
-    assert at_home.uncertainty_parts.transfer == at_home.uncertainty_parts.host == 0
-    assert away.uncertainty_parts.transfer == pytest.approx(one)
-    assert away.uncertainty_parts.host > 0.1
+    at_home, away = (training_iteration(default(), gpu, Resident(BERT)).time[0] for gpu in ("A100", "H100"))
+    assert at_home.total == at_home.within_framework == training_step.MEASURED
+    assert away.within_framework == pytest.approx(math.hypot(training_step.MEASURED, one))
+    assert away.total > away.within_framework + 0.01

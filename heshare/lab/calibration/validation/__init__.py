@@ -1,1 +1,0 @@
-"""Errors of the device model on measurements left out of its fit, and how often its stated intervals hold."""
