@@ -135,6 +135,7 @@ def read(path: Path) -> Constants:
     power, contention, utilisation = dict[str, Power](), dict[str, Contention](), Constants.utilisation
     effects, rows = dict[tuple[str, str, str], float](), dict[tuple[str, str, str], int]()
     intervals: dict[tuple[str, str, str], Uncertainty] = {}
+
     for (kind, gpu, engine, workload), fields in _fields(path).items():
         try:
             values = {name: float(text) for name, text in fields.items()}
@@ -152,10 +153,12 @@ def read(path: Path) -> Constants:
             utilisation = Utilisation(**values)
         elif kind == "interval":
             intervals[gpu, engine, workload] = Uncertainty(**values)
+
     added = [card for name, card in catalogue.gpus().items() if power and name not in power]
     others, mean = dict(power), _mean(list(contention.values())) if added and contention else Contention()
     power |= {card.name: _like_others(card, others) for card in added}
     contention |= {card.name: mean for card in added}
+
     timing = Timings(Effects(effects, rows), catalogue.gpus(), catalogue.models())
     return Constants(power, contention, timing, utilisation, Spreads(intervals))
 

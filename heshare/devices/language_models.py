@@ -91,10 +91,12 @@ def language_iteration(constants: Constants, gpu_name: str, resident: Resident, 
     size, precision = workload.batch_size, workload.precision
     moved, operations = shape.moved_bytes(size, precision), shape.operations(size)
     share = resident.mps_pct / 100.0
+
     memory_s, compute_s = law.gpu_parts_s(gpu, moved, operations, precision)
     memory_s *= max(1.0, STREAMING_SHARE / share)
     gpu_s = float(overlap(memory_s, compute_s / share))
     traffic_s, operations_s = law.energy_s(gpu, moved, operations, precision)
+
     server_s = law.server_s(size) if workload.engine == "eager" else 0.0
     time, power = _uncertainties(law, constants, gpu_name, server_s / (server_s + gpu_s), prefill=shape.prefill)
     beside = constants.spreads.of("slowdown", "", "mps").total

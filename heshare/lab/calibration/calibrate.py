@@ -8,7 +8,6 @@ the stated intervals hold on laboratories left out; `moved.csv` which records mo
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import cache
 from itertools import product
 
 import numpy as np
@@ -24,7 +23,7 @@ from heshare.lab.calibration.card_curves import PowerRanges, RangedValue, card_c
 from heshare.lab.calibration.language_fit import language_constants
 from heshare.lab.calibration.left_out import LeftOut
 from heshare.lab.calibration.measurements import MPS_RECORD, records, table
-from heshare.lab.calibration.observations import Observation, observations
+from heshare.lab.calibration.observations import LIMIT, Observation, observations
 from heshare.lab.calibration.pooled_fit import Fit, PooledProblem, Values, card_offsets, card_terms
 from heshare.lab.calibration.training_fit import fit_instance, mig_instance_errors, training_constants
 from heshare.lab.systems.miso.mig import COMPUTE
@@ -57,9 +56,8 @@ class Calibration:
         fit: the effects fitted to all rows but those held out.
         constants: the constants of the emulated GPUs.
         left_out: errors without each laboratory.
-        halves: errors on half of the settings of each record, (2, n).
+        halves: errors on half of the settings of each record, as from `left_out.group_table`.
         power: power of each GPU with ranges, by name.
-        spreads: uncertainties by group.
     """
 
     problem: PooledProblem = field(repr=False)
@@ -70,11 +68,9 @@ class Calibration:
     power: Mapping[str, PowerRanges] = field(repr=False)
 
 
-def fit_device_model(
-    rows: Sequence[Observation] | None = None, progress: Callable[[str], None] = lambda name: None
-) -> Calibration:
-    """Fit the model to all records, or to `rows`, and without each laboratory; `progress` gets its name."""
-    rows = observations() if rows is None else rows
+def fit_device_model(progress: Callable[[str], None]) -> Calibration:
+    """Fit the model to all records, and without each laboratory; `progress` gets its name."""
+    rows = observations()
     cards = {row.gpu.name: row.gpu for row in rows} | dict(catalogue.gpus())
     curves = {name: card_curves(gpu) for name, gpu in cards.items()}
     problem = PooledProblem(rows, {name: power_of(ranges) for name, ranges in curves.items()})
@@ -156,8 +152,10 @@ def _other_spreads(problem: PooledProblem, fit: Fit, constants: Constants) -> di
     for (component, effect, key), value in fit.effects.items():
         if component == "host" and effect in ("program", "record"):
             hosts |= {row: hosts[row] + value for row in hosts if row.startswith(key)}
+
     eager = {row.record for row in problem.rows if row.engine == "eager"}
     host = float(np.std([value for row, value in hosts.items() if row in eager]))
+
     steps = mig_instance_errors(constants, fit_instance(constants))
     logs = np.log(steps.modelled / steps.measured) / np.log(COMPUTE / steps.slices)
     mig = left_out.quantile(logs.to_numpy(float), np.ones(len(logs))) / NORMAL_90
@@ -187,14 +185,9 @@ def fit_utilisation(constants: Constants) -> Utilisation:
     return Utilisation(float(l2), float(dram), _BANDWIDTH)
 
 
-@cache
-def _calibrated() -> Calibration:
-    return fit_device_model()
-
-
 def recalibrate(progress: Callable[[str], None] = lambda name: None) -> dict[str, pd.DataFrame]:
     """Fit, rewrite the tables, and return errors, coverage, laboratories and moved constants by the files' names."""
-    calibration = fit_device_model(progress=progress)
+    calibration = fit_device_model(progress)
     folder = files.root() / "data" / "calibration"
     files.write_text(folder / "constants.csv", constants_csv(calibration))
     tables = {
@@ -222,7 +215,7 @@ def laboratory_table(calibration: Calibration) -> pd.DataFrame:
     inside = (100.0 * (frame["error"].abs() <= half_width)).groupby([frame["laboratory"], frame["quantity"]]).mean()
     found = left_out.errors_by(frame, ["laboratory", "quantity"])
 
-    errors = problem.predict(calibration.fit.effects) - problem.measured
+    errors = problem.errors(calibration.fit.effects)
     fitted = left_out.group_table(problem, replace(calibration.left_out, errors=errors))
     own = left_out.errors_by(fitted, ["laboratory", "quantity"]).set_index(["laboratory", "quantity"])
     which = pd.MultiIndex.from_frame(found[["laboratory", "quantity"]])
@@ -235,8 +228,7 @@ def _groups(frame: pd.DataFrame) -> list[tuple[str, str, str]]:
     # The group of intervals of each row of errors; ratios under a limit have their own.
     rows = frame[["quantity", "support", "sharing"]].itertuples(index=False, name=None)
     return [
-        ("limit", "", "") if quantity == "limit" else (quantity, support, sharing)
-        for quantity, support, sharing in rows
+        (LIMIT, "", "") if quantity == LIMIT else (quantity, support, sharing) for quantity, support, sharing in rows
     ]
 
 
@@ -247,7 +239,7 @@ def error_table(calibration: Calibration) -> pd.DataFrame:
         Columns test, laboratory, quantity, sharing, n, bias_pct, mape_pct, median_pct, p90_pct.
     """
     problem = calibration.problem
-    errors = problem.predict(calibration.fit.effects) - problem.measured
+    errors = problem.errors(calibration.fit.effects)
     errors[:, [not row.held_out for row in problem.rows]] = np.nan
     held = left_out.group_table(problem, replace(calibration.left_out, errors=errors))
     keys = ["laboratory", "quantity", "sharing"]
@@ -308,16 +300,20 @@ def _constants(calibration: Calibration) -> _Ranges:
             value = _of_card(card, name, calibration.fit.effects)
             ranges[name] = RangedValue(value, min(value, *others), max(value, *others), source)
         yield ("contention", gpu, "", ""), ranges
+
     yield from _effect_constants(calibration)
     for (gpu, precision, network), count in constants.timing.effects.rows.items():
         if gpu in catalogue.gpus() and network in catalogue.models():
             yield ("rows", gpu, precision, network), {"rows": RangedValue(count, count, count, "rows in the fit")}
+
     source = "icloud-ecnu/igniter: L2 and DRAM utilisation by inference batch size and MPS percentage"
     utilisation = {name: RangedValue.within(each, 0.3, source) for name, each in asdict(constants.utilisation).items()}
     yield ("utilisation", "", "", ""), utilisation
+
     source = "quantile of absolute log errors of what was left out; idle, time slices: assumed"
     for keys, uncertainty in constants.spreads.groups.items():
         yield ("interval", *keys), {n: RangedValue(v, v, v, source) for n, v in asdict(uncertainty).items()}
+
     yield from training_constants(constants)
     yield from language_constants(constants)
 

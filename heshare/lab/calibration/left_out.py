@@ -50,8 +50,9 @@ def laboratories(problem: PooledProblem, fit: Fit, used: BoolArray, progress: Ca
         progress(name)
         own = names == name
         kept = used & ~own
+
         fits[name] = problem.fit(kept, problem.supported(fit.effects, kept), LEFT_OUT_STEPS).effects
-        errors[:, own] = (problem.predict(fits[name]) - problem.measured)[:, own]
+        errors[:, own] = problem.errors(fits[name])[:, own]
         support[own] = supports([row for row, keep in zip(problem.rows, kept, strict=True) if keep], problem.rows, own)
     return LeftOut(errors, tuple(support.tolist()), fits)
 
@@ -64,9 +65,11 @@ def halves(problem: PooledProblem, fit: Fit, used: BoolArray) -> FloatArray:
     settings = [(row.record, row.sm_mhz, tuple(sorted(map(str, row.tasks)))) for row in problem.rows]
     order = {setting: place for place, setting in enumerate(dict.fromkeys(settings))}
     kept = used & np.array([order[setting] % 2 == 0 for setting in settings])
-    kept |= np.array([row.kind != "alone" and row.cap_w < np.inf for row in problem.rows])  # ratios need their pair
+    # A ratio needs both of its rows, which alone have a limit.
+    kept |= np.array([bool(np.isfinite(row.cap_w)) for row in problem.rows])
+
     partial = problem.fit(kept, problem.supported(fit.effects, kept), LEFT_OUT_STEPS)
-    errors: FloatArray = problem.predict(partial.effects) - problem.measured
+    errors = problem.errors(partial.effects)
     errors[:, kept] = np.nan
     return errors
 
@@ -127,6 +130,7 @@ def intervals(errors: pd.DataFrame, within: pd.DataFrame) -> dict[tuple[str, str
                 total = _spread(errors, quantity, support, sharing)
                 own = _spread(within, quantity, CELL, sharing)
                 found[quantity, support, sharing] = Uncertainty(max(total, own), own)
+
     limit = errors[errors["quantity"] == LIMIT]
     spread = quantile(limit["error"].to_numpy(float), limit["weight"].to_numpy(float)) / NORMAL_90
     found["limit", "", ""] = Uncertainty(spread, spread)
@@ -162,6 +166,7 @@ def coverage(errors: pd.DataFrame) -> pd.DataFrame:
             spread = _spread(others, str(quantity), str(support), str(sharing))
             own = (part["laboratory"] == laboratory).to_numpy()
             inside[own] = np.abs(part["error"].to_numpy(float)[own]) <= NORMAL_90 * spread
+
         share = float(np.average(inside, weights=part["weight"]))
         width = float(np.exp(2.0 * NORMAL_90 * _spread(errors, str(quantity), str(support), str(sharing))))
         rows.append((quantity, support, sharing, len(part), part["laboratory"].nunique(), 100.0 * share, width))

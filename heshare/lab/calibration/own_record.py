@@ -91,7 +91,7 @@ def errors(profiles: pd.DataFrame) -> pd.DataFrame:
     fit = fit_with(profiles, all_of_them=False)
     parts = []
     for model, effects in (("fitted", fit.effects), ("shipped", default().timing.effects.values)):  # noqa: PD011
-        found = fit.problem.predict(effects) - fit.problem.measured
+        found = fit.problem.errors(effects)
         for row, (time, power) in zip(fit.problem.rows, found.T.tolist(), strict=True):
             if row.held_out and row.program == PROGRAM:
                 sharing = SHARED if len(row.tasks) > 1 else ALONE

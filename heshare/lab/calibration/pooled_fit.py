@@ -106,6 +106,7 @@ class PooledProblem:
                 slots.append((place, cell, own.setdefault(cell, len(own)), task.batch_size, task.share))
             starts.append(len(slots))
             cards.setdefault((row.gpu, row.laboratory), len(cards))
+
         self.cells, self.cards = tuple(cells), tuple(cards)
 
         table = np.array(slots)
@@ -127,7 +128,7 @@ class PooledProblem:
         self._limited = np.array([row.kind in (LIMIT, FULL_LIMIT) for row in self.rows])
 
         times_s, powers_w = [row.time_s for row in self.rows], [row.power_w for row in self.rows]
-        self.measured = np.log(np.array([times_s, powers_w]))  # (2, n): logarithms of time and power
+        self.measured: FloatArray = np.log(np.array([times_s, powers_w]))  # (2, n): logarithms of time and power
         powered = ~np.isnan(self.measured[1]) | self._limited
         self._powered = np.zeros(len(self.cells), dtype=bool)
         self._powered[self._cell[powered[self._row]]] = True
@@ -191,6 +192,10 @@ class PooledProblem:
     def predict(self, values: Values) -> FloatArray:
         """Return the logarithms of time and power of each observation, (2, n), by fitted effects."""
         return self._predict(*self._logs(self._vector(values)))
+
+    def errors(self, values: Values) -> FloatArray:
+        """Return log(modelled / measured) of each time and power, (2, n); NaN where nothing was measured."""
+        return self.predict(values) - self.measured
 
     def _vector(self, values: Values) -> FloatArray:
         return np.array([values.get(name, 0.0) for name in self.names])
@@ -307,7 +312,7 @@ class PooledProblem:
         for done in range(1, steps + 1):  # noqa: B007
             slopes = self.derivatives(cells, cards, found)
             robust = (weights * np.minimum(1.0, HUBER / np.maximum(scaled, 1e-9))).ravel()
-            gaps = np.where(weights > 0.0, found - np.nan_to_num(self.measured), 0.0).ravel()
+            gaps = self._gaps(found, weights).ravel()
             curvature = (slopes.T @ sparse.diags(robust) @ slopes).toarray()
             gradient = slopes.T @ (robust * gaps) + self.precision * effects
 
@@ -336,10 +341,13 @@ class PooledProblem:
         # Logarithms of cells and cards, predictions, the sum to minimise, and absolute residuals in deviations.
         cells, cards = self._logs(effects)
         found = self._predict(cells, cards)
-        gaps = np.where(weights > 0.0, found - np.nan_to_num(self.measured), 0.0)
-        scaled = np.abs(gaps) * np.sqrt(weights)
+        scaled = np.abs(self._gaps(found, weights)) * np.sqrt(weights)
         costs = np.where(scaled < HUBER, scaled**2, 2.0 * HUBER * scaled - HUBER**2)
         return cells, cards, found, float(costs.sum() + self.precision @ effects**2), scaled
+
+    def _gaps(self, found: FloatArray, weights: FloatArray) -> FloatArray:
+        # Predictions less measurements, (2, n); 0 where a row has no weight.
+        return np.where(weights > 0.0, found - np.nan_to_num(self.measured), 0.0)
 
     def supported(self, values: Values, used: BoolArray) -> Values:
         """Return the effects that any of the used observations supports."""

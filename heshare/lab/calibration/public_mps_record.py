@@ -61,6 +61,7 @@ def _reference_rows(times: pd.DataFrame) -> pd.DataFrame:
     work_s = (low["time_s"] - high["time_s"]) / (100 / _LOW_PCT - 100 / _HIGH_PCT)
     time_s = high["time_s"] - (100 / _HIGH_PCT - 1) * work_s
     faster = high["time_s"] / time_s
+
     references = pd.DataFrame(
         {
             "time_s": time_s,
@@ -69,6 +70,7 @@ def _reference_rows(times: pd.DataFrame) -> pd.DataFrame:
             "l2_util_pct": high["l2_pct"] * faster,
         }
     ).reset_index()
+
     return references.assign(
         gpu=gpu.name,
         precision="fp32",

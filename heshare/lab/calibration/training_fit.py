@@ -200,6 +200,7 @@ def training_constants(constants: Constants) -> Iterator[tuple[tuple[str, str, s
     source = "lambdal/deeplearning-benchmark: training throughput, FP32 (TF32 from Ampere on)"
     for (gpu, kind), value in fit_rates().items():
         yield ("training", gpu, "", kind), {"rate": RangedValue.by_factor(value, model_error, source)}
+
     errors = {
         "model": (model_error, "rate of a GPU: a training left out"),
         "gpu": (spread(left_out_gpus(constants)), "rate of a GPU: the GPU left out"),
@@ -212,6 +213,7 @@ def training_constants(constants: Constants) -> Iterator[tuple[tuple[str, str, s
         ("training", "", "", ""),
         {name: RangedValue.within(value, 0.0, source) for name, (value, source) in errors.items()},
     )
+
     source, known = f"{_GAVEL}: pairs on one V100", record()
     mean = sum(known.values()) / len(known)
     over_mean = [LeftOut("", "", "", slowdown, mean) for slowdown in known.values()]
@@ -219,6 +221,7 @@ def training_constants(constants: Constants) -> Iterator[tuple[tuple[str, str, s
     ranges["similar"] = RangedValue.within(spread(left_out_pairs()), 0.0, f"{source}, a workload left out")
     ranges["elsewhere"] = RangedValue.within(spread(over_mean), 0.0, f"{source}, over their mean")
     yield ("training-pairs", "", "", ""), ranges
+
     work, memory = fit_instance(constants)
     names = dict.fromkeys(row[0] for row in _instances(constants))
     powers = np.array([fit_instance(constants, without=name) for name in names])

@@ -46,11 +46,13 @@ def training_iteration(constants: Constants, gpu: str, resident: Resident) -> It
     step = training.step(resident.workload)
     recorded, target = (resembled(constants, name, step.like) for name in (step.gpu, gpu))
     memory_s, work_s, fill_s = _gpu_parts(step, constants, recorded)
+
     # Memory and SM times change by their own ratios, and the sum of both by that of the measured trainings.
     memory_s *= target.memory_s / recorded.memory_s if recorded.memory_s else 1.0
     sms_ratio = _sms_s(target) / _sms_s(recorded)
     whole_s = step.busy * step.step_s * gpu_part_ratio(constants, step.gpu, gpu, step.like)
     scale = whole_s / (memory_s + sms_ratio * float(filled(work_s, fill_s))) if whole_s else 0.0
+
     uncertainty, beside = _uncertainty(constants, step, gpu), constants.spreads.of("slowdown", "", "mps").total
     power = constants.spreads.of("power", "card" if gpu == step.gpu else "none", "alone")
     return Iteration(
