@@ -1,5 +1,10 @@
-"""Reader of YAML files with errors that name file, row and field; YAML tags never create objects."""
+"""Reader of YAML 1.2 files with errors that name file, row and field; YAML tags never create objects.
 
+Plain scalars have the types of YAML 1.2 (core schema), not those of PyYAML, which reads YAML 1.1: `010` is 10, `1e3` a
+number, `1:30`, `1_000`, `yes` and a date are text.
+"""
+
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
@@ -11,12 +16,23 @@ from heshare.shared.errors import InputError
 
 _MOST_BYTES = 4 << 20
 _TOP = "the file"
-_SCALARS = ("str", "int", "float", "bool", "timestamp")
+_SCALARS = ("str", "int", "float", "bool")
+_TAG = "tag:yaml.org,2002:"
+_CORE_SCHEMA = {
+    "null": (r"~|null|Null|NULL|", [*"~nN", ""]),
+    "bool": (r"true|True|TRUE|false|False|FALSE", [*"tTfF"]),
+    "int": (r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", [*"-+0123456789"]),
+    "float": (
+        r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
+        [*"-+.0123456789"],
+    ),
+}
+"""By tag: the plain scalars that have it, and their first characters (YAML 1.2.2, section 10.3.2)."""
 
 
 def read_nodes(path: Path, expected: str, action: str) -> "YamlNode":
     """Return the top node of a YAML file; `expected` and `action` are for messages about an unreadable file."""
-    return YamlNode(path, _read(path, lambda text: yaml.compose(text, Loader=yaml.SafeLoader), expected, action), _TOP)
+    return YamlNode(path, _read(path, lambda text: yaml.compose(text, Loader=_Loader), expected, action), _TOP)
 
 
 def read_values(path: Path, expected: str, action: str) -> Any:
@@ -25,7 +41,9 @@ def read_values(path: Path, expected: str, action: str) -> Any:
 
 
 class _Loader(yaml.SafeLoader):  # type: ignore[misc]
-    """The safe loader, but a repeated key is an error (PyYAML uses the last value)."""
+    """The safe loader with the types of YAML 1.2; a repeated key is an error (PyYAML uses the last value)."""
+
+    yaml_implicit_resolvers: dict[str, list[Any]] = {}  # noqa: RUF012 - the name and type of the base class
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         keys: set[str] = set()
@@ -36,6 +54,20 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]
             keys.add(name)
         values: dict[Any, Any] = super().construct_mapping(node, deep)
         return values
+
+    def construct_int(self, node: yaml.ScalarNode) -> int:
+        text = str(self.construct_scalar(node))
+        return int(text, {"0o": 8, "0x": 16}.get(text[:2], 10))
+
+    def construct_float(self, node: yaml.ScalarNode) -> float:
+        # YAML writes infinity as .inf and no number as .nan.
+        return float(re.sub(r"\.(?=[a-zA-Z])", "", str(self.construct_scalar(node))))
+
+
+for _name, (_pattern, _first) in _CORE_SCHEMA.items():
+    _Loader.add_implicit_resolver(f"{_TAG}{_name}", re.compile(rf"(?:{_pattern})\Z"), _first)
+_Loader.add_constructor(f"{_TAG}int", _Loader.construct_int)
+_Loader.add_constructor(f"{_TAG}float", _Loader.construct_float)
 
 
 class YamlNode:
@@ -93,6 +125,17 @@ class YamlNode:
             return {name: value.text() for name, value in self.mapping(None, "a mapping").items()}
         return self.text()
 
+    def number(self) -> str | int | float:
+        """Return a number as YAML 1.2 reads it, and any other scalar as its text."""
+        text = self.text("a number")
+        if _tag(self.node) not in ("int", "float"):
+            return text
+        try:
+            value: int | float = _Loader("").construct_object(self.node)
+        except ValueError:  # Python converts no texts of thousands of digits
+            return text
+        return value
+
     def described(self) -> str:
         """Return a short description for messages."""
         return _describe(self.node)
@@ -130,7 +173,7 @@ def _read(path: Path, parse: Callable[[str], Any], expected: str, action: str) -
 
 
 def _tag(node: yaml.Node) -> str:
-    return str(node.tag).removeprefix("tag:yaml.org,2002:")
+    return str(node.tag).removeprefix(_TAG)
 
 
 def _describe(node: yaml.Node) -> str:

@@ -54,6 +54,7 @@ class _Entry(msgspec.Struct, kw_only=True):
 
 
 FIELDS = _Entry.__struct_fields__
+_NUMBERS = {each.name for each in msgspec.structs.fields(_Entry) if isinstance(each.default, int | float | None)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +156,8 @@ def _entry(node: YamlNode, fields: dict[str, YamlNode]) -> _Entry:
     if "name" not in fields:
         node.refuse("an entry without a name", f"a name of {_NAME}", "Name it: results and outputs go by the name.")
     try:
-        return msgspec.convert({name: field.plain() for name, field in fields.items()}, _Entry, strict=False)
+        values = {name: field.number() if name in _NUMBERS else field.plain() for name, field in fields.items()}
+        return msgspec.convert(values, _Entry, strict=False)
     except msgspec.ValidationError as error:
         said, _, place = str(error).partition(" - at `$.")
         name = re.split(r"[^a-z_]", place)[0]
