@@ -39,8 +39,13 @@ HELP = {
 
 def _fail(error: dict[str, object], as_json: bool) -> None:
     if as_json:
-        print_json({"error": error})
-    else:
+        try:
+            print_json({"error": error})
+        except BrokenPipeError:
+            raise
+        except OSError:  # standard output is what cannot be written
+            as_json = False
+    if not as_json:
         # The name of a file may contain terminal control characters.
         text = "".join(
             mark if mark.isprintable() or mark == "\n" else ascii(mark)[1:-1] for mark in str(error["message"])

@@ -15,7 +15,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from numba import njit
 from scipy.optimize import brentq
 
 from heshare.devices.constants import (
@@ -33,6 +32,7 @@ from heshare.devices.constants import (
 from heshare.devices.contention import interference, times_s
 from heshare.devices.iteration_time import BATCH, EXTRA, INTENSITY, MEMORY, gpu_part_s
 from heshare.shared.arrays import FloatArray, IntArray
+from heshare.shared.compiled import njit
 
 _LOWEST, _EXACT, _STEPS = 1e-3, 1e-10, 80
 """Lowest clock that a limit leaves and how exactly it is found, both over the top clock; most steps to find it."""

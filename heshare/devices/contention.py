@@ -29,7 +29,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numba import njit
 from scipy.optimize import brentq
 
 from heshare.devices.constants import BY_SHARE, HOLD_IDLE, HOLD_MEMORY, SHARPNESS, STEADY
@@ -48,6 +47,7 @@ from heshare.devices.iteration_time import (
     overlap,
     time_alone_s,
 )
+from heshare.shared.compiled import njit
 
 _STEPS, _EXACT = 60, 1e-13
 

@@ -13,12 +13,12 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numba import njit, vectorize
 
 from heshare.devices.constants import Constants
 from heshare.devices.timing_effects import Timing
 from heshare.devices.uncertainty import ALONE, SHARED, Uncertainty
 from heshare.shared.arrays import FloatArray
+from heshare.shared.compiled import njit, vectorize
 from heshare.shared.errors import InputError
 from heshare.world import catalogue
 from heshare.world.workload import Resident
@@ -193,7 +193,7 @@ def time_alone_s(row: Any, sm_slowdown: float, memory_slowdown: float) -> Any:
     return row[SERIAL] + overlap(row[HOST], gpu_part_s(row, sm_slowdown, memory_slowdown))
 
 
-@vectorize(["float64(float64, float64)"], cache=True)  # type: ignore[no-untyped-call, untyped-decorator]
+@vectorize(["float64(float64, float64)"], cache=True)
 def overlap(host_s: Any, gpu_s: Any) -> Any:
     """Return the time of an iteration whose host part and GPU part run at once, `(host^q + gpu^q)^(1/q)`, s.
 
@@ -206,7 +206,7 @@ def overlap(host_s: Any, gpu_s: Any) -> Any:
     return longer * (1.0 + (shorter / longer) ** OVERLAP) ** (1.0 / OVERLAP)
 
 
-@vectorize(["float64(float64, float64)"], cache=True)  # type: ignore[no-untyped-call, untyped-decorator]
+@vectorize(["float64(float64, float64)"], cache=True)
 def filled(batch_s: Any, fill_s: Any) -> Any:
     """Return the time of samples that may be too few to fill the SMs, `(batch^r + fill^r)^(1/r)`, s.
 

@@ -3,9 +3,9 @@
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from heshare.shared.arrays import FloatArray
+from heshare.shared.compiled import njit
 
 PENALTY = 3.0
 """Of the squared weights, chosen by cross-validation inside the training part, of 3, 10 and 30."""

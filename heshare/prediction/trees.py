@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from heshare.prediction.features import TABLE_II
 from heshare.prediction.quadratic import Quadratic
 from heshare.prediction.targets import Targets
 from heshare.shared.arrays import FloatArray, IntArray
+from heshare.shared.compiled import njit
 
 TREE_SETTINGS: dict[str, object] = {"n_estimators": 100, "max_features": 1.0, "min_samples_leaf": 1}
 """Settings of the trees, chosen by cross-validation inside the training part (`heshare.prediction.table5`)."""

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
-from numba import njit
 
 from heshare.prediction.predictor import CODES, CodedSets, Predictor
 from heshare.scheduling.objectives import Instance, numbered_workloads
 from heshare.scheduling.plan import Batch, Plan
 from heshare.shared.arrays import BoolArray, FloatArray, IntArray, distinct_rows
+from heshare.shared.compiled import njit
 
 EMPTY = -1
 """Marks an index without a task, or a GPU without a queue."""

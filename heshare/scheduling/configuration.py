@@ -24,7 +24,6 @@ text):
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numba import njit
 
 from heshare.prediction.predictor import Predictor
 from heshare.scheduling.batch_model import DEFAULT_CLOCK, EMPTY, Batches, BatchModel, unconfigured_batches
@@ -34,6 +33,7 @@ from heshare.scheduling.pareto import non_dominated, non_dominated_indices, roun
 from heshare.scheduling.plan import Batch, Plan
 from heshare.scheduling.settings import DEFAULTS, Settings
 from heshare.shared.arrays import FloatArray, IntArray, distinct_rows
+from heshare.shared.compiled import njit
 
 MOST_PLACES = 1 << 17
 """About how many places of tasks the batches have that are predicted at once, which bounds memory."""

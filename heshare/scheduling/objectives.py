@@ -8,11 +8,11 @@ from functools import cached_property
 from typing import NamedTuple, cast
 
 import numpy as np
-from numba import njit
 
 from heshare.prediction.predictor import Predictor
 from heshare.scheduling.pareto import round_significant
 from heshare.shared.arrays import BoolArray, FloatArray, IntArray
+from heshare.shared.compiled import njit
 from heshare.shared.errors import InputError, require
 from heshare.world.catalogue import memory_mib
 from heshare.world.cluster import Cluster

@@ -11,12 +11,12 @@ resource usage is time, power and memory. A subset's JCT is the sum of its tasks
 """
 
 import numpy as np
-from numba import njit
 
 from heshare.scheduling.objectives import Instance, SoloCosts
 from heshare.scheduling.pareto import round_significant
 from heshare.scheduling.settings import Settings
 from heshare.shared.arrays import BoolArray, FloatArray, IntArray
+from heshare.shared.compiled import njit
 
 # 2a: multi-objective initialisation
 

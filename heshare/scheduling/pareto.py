@@ -4,9 +4,9 @@ import math
 from typing import cast
 
 import numpy as np
-from numba import njit
 
 from heshare.shared.arrays import BoolArray, FloatArray, IntArray
+from heshare.shared.compiled import njit
 
 _SIGNIFICANT_BITS = 33
 """About ten decimal digits. The last bits of a sum differ with the order of its terms, and must decide nothing."""

@@ -4,10 +4,10 @@ The paper names neither rule. Both are those of NSGA-II (Deb et al. 2002, DOI 10
 """
 
 import numpy as np
-from numba import njit
 
 from heshare.scheduling.pareto import ascending, in_order
 from heshare.shared.arrays import FloatArray, IntArray
+from heshare.shared.compiled import njit
 
 
 @njit(cache=True)

@@ -1,5 +1,6 @@
 """Exceptions of the package; their messages state what was found, what was expected and what to do."""
 
+import errno
 from collections.abc import Iterable
 from difflib import get_close_matches
 from functools import partial
@@ -17,6 +18,8 @@ LONGEST_FOUND = 300
 
 SYSTEM_ERRORS = (OSError, RecursionError, OverflowError, MemoryError)
 """Python's exceptions for bad input or exhausted resources; `from_system` converts them."""
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class HeShareError(Exception):
@@ -70,6 +73,9 @@ def from_system(error: BaseException) -> HeShareError:
     if isinstance(error, OSError):
         where = error.filename if isinstance(error.filename, str | Path) else None
         reason = error.strerror or str(error) or type(error).__name__
+        if error.errno in _FULL:
+            place = where or "standard output, or a temporary file (see TMPDIR)"
+            return HeShareError(f"{place}: {reason}. Free space there, or write to another disk.")
         return HeShareError(f"{where}: {reason}" if where else reason)
     kinds = {
         RecursionError: ("an input that is nested without end", "lists and expressions of a few levels"),

@@ -3,11 +3,13 @@
 import errno
 import hashlib
 import os
+import secrets
 import shutil
 import stat
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
 from typing import BinaryIO
@@ -105,34 +107,51 @@ def sha256(path: str | Path) -> str:
 def write_atomic(target: str | Path, write: Callable[[Path], object], *, private: bool = False) -> Path:
     """Call `write` with a temporary path in the folder of `target`, rename that file to `target`, and return `target`.
 
-    If `write` raises, `target` is unchanged. If `target` is a symbolic link, the file that it leads to is replaced. A
-    pipe, a terminal, `/dev/null` or `/dev/stdout` gets the bytes once they are complete. With `private` only the user
-    may read the file (mode 0600, else 0644), and a link is replaced, never followed.
+    If `write` raises, `target` is unchanged; an `OSError` names `target`, not the temporary file. If `target` is a
+    symbolic link, the file that it leads to is replaced. A pipe, a terminal, `/dev/null` or `/dev/stdout` gets the
+    bytes once they are complete. A file that exists keeps its mode, a new one has that of the user's umask. With
+    `private` only the user may read the file (mode 0600), and a link is replaced, never followed.
     """
     target = Path(target)
     if not private and is_stream(target):
         with tempfile.TemporaryDirectory() as folder:
             write(complete := Path(folder) / (target.name or "text"))
-            with complete.open("rb") as source, os.fdopen(_open_stream(target), "wb") as stream:
+            with _naming(target), complete.open("rb") as source, os.fdopen(_open_stream(target), "wb") as stream:
                 shutil.copyfileobj(source, stream)
         return target
+
     place = target if private else Path(os.path.realpath(target))
-    place.parent.mkdir(parents=True, exist_ok=True)
-    try:
+    with _naming(target):
+        place.parent.mkdir(parents=True, exist_ok=True)
         if place.is_dir():
             raise IsADirectoryError(errno.EISDIR, "a folder, not a file")
-        handle, name = tempfile.mkstemp(prefix=f".{place.stem}-", suffix=place.suffix, dir=place.parent)
-    except OSError as error:  # names the file that was asked for, not the temporary one
-        raise OSError(error.errno, error.strerror, str(target)) from None
-    os.close(handle)
-    temporary = Path(name)
+        mode = stat.S_IMODE(place.stat().st_mode) if place.exists() and not private else None
+        temporary = place.parent / f".{place.stem[:40]}-{secrets.token_hex(8)}{place.suffix}"
+        # Until it is complete, the content of a file with a mode of its own is the user's alone.
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        os.close(os.open(temporary, flags, 0o666 if mode is None and not private else 0o600))
+
     try:
-        write(temporary)
-        temporary.chmod(0o600 if private else 0o644)
-        temporary.replace(place)
+        with _naming(target, temporary):
+            write(temporary)
+            if mode is not None:
+                temporary.chmod(mode)
+            temporary.replace(place)
     finally:
         temporary.unlink(missing_ok=True)
     return target
+
+
+@contextmanager
+def _naming(target: Path, temporary: Path | None = None) -> Iterator[None]:
+    """Let an `OSError` that names no file, or only the temporary one or a folder above, name the file asked for."""
+    try:
+        yield
+    except OSError as error:
+        named = None if error.filename is None else Path(error.filename)
+        if error.errno is not None and named in (None, temporary, *target.parents):
+            raise OSError(error.errno, error.strerror, str(target)) from None
+        raise
 
 
 def write_text(target: str | Path, text: str, *, private: bool = False) -> Path:

@@ -9,7 +9,6 @@ from math import comb
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from heshare.prediction.predictor import Predictor
 from heshare.scheduling.batch_model import EMPTY, Batches, BatchModel, run_until_next_end
@@ -18,6 +17,7 @@ from heshare.scheduling.objectives import Instance, numbered_workloads
 from heshare.scheduling.plan import Batch
 from heshare.scheduling.settings import Settings
 from heshare.shared.arrays import FloatArray, IntArray
+from heshare.shared.compiled import njit
 from heshare.shared.errors import InputError, require
 
 MOST_WORKLOAD_SETS = 12_000

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numba import njit
 
 from heshare.lab.plus.batch_table import DEFAULT_CHOICES, BatchChoices, BatchTable, FeasibleBatches
 from heshare.lab.plus.fronts import QueueFronts, front_of_queues, label_queues
@@ -17,6 +16,7 @@ from heshare.scheduling.front import Front
 from heshare.scheduling.objectives import make_instance
 from heshare.scheduling.pareto import non_dominated_indices
 from heshare.shared.arrays import FloatArray, IntArray
+from heshare.shared.compiled import njit
 from heshare.shared.errors import InputError
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 
 from heshare.lab.plus.batch_table import BatchOptions
 from heshare.scheduling.batch_model import EMPTY
@@ -16,6 +15,7 @@ from heshare.scheduling.objectives import Instance
 from heshare.scheduling.pareto import non_dominated_indices
 from heshare.scheduling.plan import Batch, Plan
 from heshare.shared.arrays import FloatArray, IntArray
+from heshare.shared.compiled import njit
 
 _SAME = 1e-12
 """Points nearer than this share of their coordinates are one, so that rounding makes no points."""

@@ -7,11 +7,11 @@ from math import comb
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from heshare.lab.plus.batch_table import BatchTable, TableArrays, fill_options
 from heshare.scheduling.batch_model import EMPTY
 from heshare.shared.arrays import BoolArray, FloatArray, IntArray
+from heshare.shared.compiled import njit
 
 NO_GPU = -1
 """Marks a task that is not assigned, and places beyond a list of GPUs."""

@@ -10,7 +10,6 @@ from math import inf
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from scipy.optimize import linprog
 
 from heshare.lab.plus.batch_table import BatchTable, FeasibleBatches
@@ -20,6 +19,7 @@ from heshare.scheduling.front import Front
 from heshare.scheduling.objectives import make_instance
 from heshare.scheduling.pareto import non_dominated
 from heshare.shared.arrays import FloatArray, IntArray
+from heshare.shared.compiled import njit
 
 MAX_COLUMNS = 3000
 """Columns at which those with the largest reduced costs are dropped."""

@@ -7,6 +7,7 @@ import hashlib
 import inspect
 import json
 import logging
+import warnings
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from enum import Enum
@@ -18,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from heshare.shared import files
+from heshare.shared.disk_cache import NotCachedWarning
 
 Row = dict[str, float | int | str | None]
 """A cell's result."""
@@ -48,9 +50,13 @@ class CellCache:
         return row
 
     def write(self, description: str, row: Row) -> None:
+        """Write the row of a finished cell; a `NotCachedWarning` if the disk is full, for example."""
         path = self._path(description)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        files.write_text(path, json.dumps({"cell": description, "row": row}, ensure_ascii=False) + "\n")
+        try:
+            files.write_text(path, json.dumps({"cell": description, "row": row}, ensure_ascii=False) + "\n")
+        except OSError as error:
+            text = f"finished runs cannot be written to {self.folder} ({error.strerror}), so they are computed again"
+            warnings.warn(f"{text}; free space there, or name another folder", NotCachedWarning, stacklevel=3)
 
     def _path(self, description: str) -> Path:
         key = hashlib.sha256(description.encode()).hexdigest()

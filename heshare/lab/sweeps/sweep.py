@@ -30,6 +30,7 @@ from heshare.policies.policy import Policy
 from heshare.prediction.predictor import Predictor
 from heshare.running.result import Run
 from heshare.running.run import run
+from heshare.shared import files
 from heshare.shared.code_version import CHANGED, files_hash, package_version
 from heshare.shared.disk_cache import NotCachedWarning
 from heshare.shared.errors import require
@@ -117,7 +118,7 @@ def sweep(
         and those of `Run.summary`. The last one, planning_s, is wall time (`WALL_TIME` names such columns).
 
     Raises:
-        InputError: `n_jobs` out of range, or a metric that returns no number.
+        InputError: `n_jobs` out of range, a folder that is not writable, or a metric that returns no number.
         InterruptedWithResult: a Ctrl-C after the first run, with the rows of the finished ones.
     """
     good = n_jobs is None or (
@@ -126,6 +127,8 @@ def sweep(
     require("n_jobs", repr(n_jobs), good, "a whole number of at least 1, or -1 for all cores")
     measures = dict(metrics or {})
 
+    if folder is not None:
+        files.require_writable(folder, "cells")
     store = None if folder is None else CellCache(Path(folder))
     descriptions = {} if store is None else _descriptions(grid, measures)
     rows: dict[_Place, Row] = {}

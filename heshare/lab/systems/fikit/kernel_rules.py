@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 
 from heshare.lab.systems.fikit.kernel_trace import KernelTrace, predictions
 from heshare.shared.arrays import BoolArray, FloatArray, IntArray
+from heshare.shared.compiled import njit
 
 SWITCH = 0.035
 """A switch of two processes as a share of their time: what EaCO measured under time slices."""
