@@ -33,6 +33,7 @@ _MODULES = {
     "run": "heshare.api",
     "compare": "heshare.api",
     "policy_names": "heshare.api",
+    "provenance": "heshare.paper.provenance.results_folder",
     "explore": "heshare.paper.explore.front_page",
     "gpus": "heshare.lab.listings",
     "models": "heshare.lab.listings",

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import pandas as pd
 import typer
 
-from heshare import api
+from heshare import api, arguments
 from heshare.cli import options
-from heshare.lab.sweeps.grid import AXES, read_grid
-from heshare.lab.sweeps.sweep import WALL_TIME, sweep
+from heshare.cli.results import results_folder
+from heshare.lab.sweeps.grid import AXES, grid_values, read_grid
+from heshare.lab.sweeps.sweep import WALL_TIME, Grid, sweep
+from heshare.paper.provenance.results_folder import ResultsFolder
 from heshare.paper.tables import to_csv
+from heshare.policies import registry
 from heshare.shared import files
 from heshare.shared.errors import require
 from heshare.shared.inputs.bounds import MOST_PROCESSES, MOST_TASKS, parse_whole
@@ -21,6 +25,7 @@ from heshare.shared.interruption import return_partial_result
 _METRICS = ("energy_active_j", "energy_cluster_j", "avg_jct_s", "avg_waiting_s", "avg_execution_s", "makespan_s")
 _WITH_A_GRID = {"context", "grid", "jobs", "cells", "out", "quiet", "json"}
 """Options that may be used together with `--grid`, which has the others."""
+_FILES = ("runs.csv", "medians.csv")
 CELLS_FOLDER = Path("build/cells")
 """Default folder of the finished runs of a grid."""
 
@@ -60,10 +65,20 @@ def compare(
             action = "Put everything into the grid."
             require("--grid", f"a grid and {', '.join(others)}", not others, "one of the two", action)
             of_file = read_grid(grid)
+            folder = results_folder(
+                context,
+                out,
+                _FILES,
+                inputs=_read_by(of_file),
+                objects=of_file.policies.values(),
+                parameters={**grid_values(grid), "seeds": of_file.seeds, "seed": of_file.seed},
+            )
             cells = CELLS_FOLDER if cells is None else cells
             frame = return_partial_result(sweep)(of_file, folder=cells, n_jobs=jobs, progress=shown)
         else:
             counted = options.is_count(tasks)
+            made = [registry.make(str(each)) for each in arguments.as_policies(policy)]
+            folder = results_folder(context, out, _FILES, objects=made)
             frame = api.compare(
                 parse_whole(tasks, "n", least=1, most=MOST_TASKS) if counted else options.read_tasks(tasks),
                 cluster,
@@ -80,8 +95,8 @@ def compare(
                 power_limit=power_limit,
             )
 
-    if out is not None and not stopped:
-        _write(frame, out)
+    if folder is not None and not stopped:
+        _write(frame, folder)
     if json:
         options.print_frame(frame, True)
     else:
@@ -96,6 +111,13 @@ def compare(
         raise KeyboardInterrupt(f"{done}. {more}.")
 
 
+def _read_by(grid: Grid) -> set[Path]:
+    """Return the files that a grid reads."""
+    task_files = {Path(str(scenario.labels["task_set"])) for scenario in grid.scenarios}
+    sources = {path for scenario in grid.scenarios for path in scenario.sources}
+    return sources | {path for path in task_files if path.is_file()}
+
+
 def medians(frame: pd.DataFrame) -> pd.DataFrame:
     """Return medians over the repetitions of each policy in each scenario.
 
@@ -108,7 +130,8 @@ def medians(frame: pd.DataFrame) -> pd.DataFrame:
     return values.rename(columns={"title": "policy"})
 
 
-def _write(frame: pd.DataFrame, out: Path) -> None:
+def _write(frame: pd.DataFrame, folder: ResultsFolder) -> None:
     """Write the runs and their medians without wall time, the same bytes for any number of processes."""
-    files.write_text(out / "runs.csv", to_csv(frame.drop(columns=list(WALL_TIME))))
-    files.write_text(out / "medians.csv", to_csv(medians(frame).drop(columns=list(WALL_TIME))))
+    tables = [table.drop(columns=list(WALL_TIME)) for table in (frame, medians(frame))]
+    texts = dict(zip(_FILES, map(to_csv, tables), strict=True))
+    folder.write({name: partial(files.write_text, text=text) for name, text in texts.items()})

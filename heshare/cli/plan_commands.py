@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Annotated
@@ -15,6 +16,7 @@ import typer
 from heshare import api, device_query
 from heshare.cli import options
 from heshare.cli.json_output import print_json
+from heshare.cli.results import results_folder
 from heshare.devices.uncertainty import Uncertainty
 from heshare.lab import listings
 from heshare.lab.plus.lower_bound import BOUND_TASKS, bound_along
@@ -22,6 +24,7 @@ from heshare.lab.sweeps.plan_file import write_plan
 from heshare.lab.sweeps.random_streams import Repetition
 from heshare.lab.systems.shared.mps_or_time_slices import limit_note
 from heshare.paper.provenance.answers import answer
+from heshare.paper.provenance.results_folder import ResultsFolder
 from heshare.paper.tables import to_csv
 from heshare.scheduling.front import Front
 from heshare.shared import files
@@ -31,6 +34,8 @@ from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 from heshare.world.task_file import write_tasks
 
+_CHOICES = ("trade-off", "en-opt", "jct-opt")
+_FILES = ("front.csv", "tasks.csv", *(f"plan-{name}.{end}" for name in _CHOICES for end in ("csv", "json")))
 _BOUND_TOLERANCE = 1e-3
 """Tolerance of the bound from the linear program's value: gaps are at most 0.1 points larger, in half the time."""
 
@@ -58,8 +63,7 @@ def estimate(
     A workload is written model:inference_batch_size@mps_percentage; time_s is the time of an iteration. Time slices and
     MIG instances are written resnet50:16@time-slice and resnet50:16@mig-3g, training workloads eaco_vgg16-train:32.
     Low and high are the ends of the 90 % interval in any framework; inside one framework it is +- uncertainty_inside.
-    With --grid, answers.csv and answers.json (commit, and hashes of queries, constants and answers) are written to
-    --out.
+    With --grid, answers.csv and run.json (commit, and hashes of queries, data and answers) are written to --out.
     """
     if grid is not None:
         require("--grid", repr(gpu), gpu is None, "no GPU together with a table of queries", "Leave one of them out.")
@@ -96,6 +100,7 @@ def _interval(quantity: str, unit: str, value: float, parts: Uncertainty) -> dic
 
 
 def plan(
+    context: typer.Context,
     cluster: options.ClusterText = options.PAPER_CLUSTER,
     tasks: options.TasksText = "60",
     load: options.Load = "mixed",
@@ -123,8 +128,9 @@ def plan(
 ) -> None:
     """Plan a task set with HeShare: print its Pareto front and the three plans named in the paper.
 
-    --out writes the front, the tasks, and each of the three plans as a table and as a file that `heshare run --plan`
-    runs. Tasks that arrive later are refused, since the search ignores arrivals. Ctrl-C prints the front so far.
+    --out writes the front, the tasks, each of the three plans as a table and as a file that `heshare run --plan` runs,
+    and run.json, what made them. Tasks that arrive later are refused, since the search ignores arrivals. Ctrl-C prints
+    the front so far.
     """
     start_s = perf_counter()
     _check_improved_options(improved, budget, bound)
@@ -133,6 +139,7 @@ def plan(
     to_plan = options.task_set(tasks, Repetition(repetition, seed), load=load, arrivals=arrivals, trace=trace)
     predictor = options.predictor_factory(profiles)()
     shows = options.shows_bar(quiet)
+    folder = results_folder(context, out, _FILES)
 
     with options.working_line("plan", quiet), options.interruption() as stopped:
         if improved:
@@ -154,8 +161,8 @@ def plan(
             # The bound is for the batches and clocks that the improved search may choose.
             frame["gap_pct"] = bound_along(front, predictor, tolerance=_BOUND_TOLERANCE).gap_pct(front.objectives)
 
-    if out is not None:
-        _write(out, frame, front, to_plan)
+    if folder is not None:
+        _write(folder, frame, front, to_plan)
     if json:
         more = {"cluster": str(gpus), "tasks": len(to_plan), "predictor_rows": front.predictor_rows, **no_gap}
         options.print_frame(frame, True, more)
@@ -168,12 +175,15 @@ def plan(
         raise KeyboardInterrupt(stopped[0].removeprefix("interrupted: "))
 
 
-def _write(out: Path, frame: pd.DataFrame, front: Front, tasks: Sequence[Task]) -> None:
-    files.write_text(out / "front.csv", to_csv(frame))
-    write_tasks(out / "tasks.csv", tasks)
-    for name, chosen in (("trade-off", front.trade_off), ("en-opt", front.en_opt), ("jct-opt", front.jct_opt)):
-        files.write_text(out / f"plan-{name}.csv", to_csv(chosen.to_frame()))
-        write_plan(out / f"plan-{name}.json", chosen)
+def _write(folder: ResultsFolder, frame: pd.DataFrame, front: Front, tasks: Sequence[Task]) -> None:
+    writers: dict[str, Callable[[Path], object]] = {
+        "front.csv": partial(files.write_text, text=to_csv(frame)),
+        "tasks.csv": partial(write_tasks, tasks=tasks),
+    }
+    for name, chosen in zip(_CHOICES, (front.trade_off, front.en_opt, front.jct_opt), strict=True):
+        writers[f"plan-{name}.csv"] = partial(files.write_text, text=to_csv(chosen.to_frame()))
+        writers[f"plan-{name}.json"] = partial(write_plan, plan=chosen)
+    folder.write(writers)
 
 
 def _gap_note(improved: bool, bound: bool | None, tasks: int, hurried: bool) -> dict[str, str]:

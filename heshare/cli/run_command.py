@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -12,13 +13,17 @@ import typer
 
 from heshare import api
 from heshare.cli import options
+from heshare.cli.results import results_folder
 from heshare.lab.sweeps.plan_file import read_plan
 from heshare.lab.sweeps.random_streams import TASKS, Repetition
 from heshare.lab.systems.shared.trace_jobs import venus_tasks
 from heshare.ops.executor.job_tasks import check_jobs, remaining_tasks
 from heshare.ops.jobs.job_file import read_jobs
 from heshare.ops.jobs.run_state import job_states
+from heshare.paper.provenance.results_folder import ResultsFolder
 from heshare.paper.tables import to_csv
+from heshare.policies import registry
+from heshare.policies.policy import Policy
 from heshare.running.result import Run
 from heshare.scheduling.plan import Plan
 from heshare.shared import files
@@ -30,6 +35,7 @@ from heshare.world.task import Task
 VENUS = "venus:"
 _NOT_WITH_A_PLAN = {"policy", "load", "arrivals", "trace", "profiles"}
 """Options that `--plan` excludes; `--tasks` and `--cluster` must match the plan."""
+_FILES = ("tasks.csv", "timeline.csv", "trace.json")
 _OF_DRAWN_TASKS = {"load", "arrivals"}
 
 
@@ -55,11 +61,12 @@ def run(
 ) -> None:
     """Run a task set, a file of jobs or a plan on emulated GPUs, under a policy.
 
-    --out writes the tasks, the timeline as a table, and trace.json: Chrome trace events, which ui.perfetto.dev opens.
+    --out writes the tasks, the timeline as a table, trace.json (Chrome trace events, which ui.perfetto.dev opens) and
+    run.json, what made them.
     """
     given = options.given(context)
     streams = Repetition(repetition, seed)
-    chosen: str | Plan
+    chosen: Policy | Plan
     to_run: Sequence[Task]
     job_names = None
 
@@ -69,7 +76,7 @@ def run(
         gpus = Cluster.parse(cluster) if "cluster" in given else chosen.cluster
         to_run = options.task_set(tasks, streams) if "tasks" in given else chosen.tasks
     else:
-        chosen = options.one_policy(policy)
+        chosen = registry.make(options.one_policy(policy))
         gpus = Cluster.parse(cluster)
         if Path(tasks).suffix in (".yaml", ".yml"):
             _refuse("--tasks", tasks, given & _OF_DRAWN_TASKS, "Leave the others out.")
@@ -80,6 +87,10 @@ def run(
         else:
             to_run = options.task_set(tasks, streams, cluster=gpus, load=load, arrivals=arrivals, trace=trace)
 
+    # A plan replaces the other options, so that their defaults are no parameters of its run.
+    names = {*given, "plan", "seed", "repetition"}
+    own = None if plan is None else {name: context.params[name] for name in sorted(names - {"out", "quiet", "json"})}
+    folder = results_folder(context, out, _FILES, objects=[chosen] if plan is None else [], parameters=own)
     with options.working_line("run", quiet):
         result = api.run(
             to_run,
@@ -91,7 +102,7 @@ def run(
             power_limit=power_limit,
             progress=options.shows_bar(quiet),
         )
-    _write(result, job_names, out, json=json)
+    _write(result, job_names, folder, json=json)
 
 
 def _refuse(column: str, what: str, others: set[str], action: str) -> None:
@@ -119,11 +130,16 @@ def _venus_tasks(text: str, rng: np.random.Generator, cluster: Cluster, trace: P
     return tasks
 
 
-def _write(result: Run, job_names: list[str] | None, out: Path | None, *, json: bool) -> None:
-    if out is not None:
-        files.write_text(out / "tasks.csv", to_csv(_task_rows(result, job_names)))
-        files.write_text(out / "timeline.csv", to_csv(result.timeline))
-        result.to_perfetto(out / "trace.json")
+def _write(result: Run, job_names: list[str] | None, folder: ResultsFolder | None, *, json: bool) -> None:
+    if folder is not None:
+        rows, timeline = to_csv(_task_rows(result, job_names)), to_csv(result.timeline)
+        folder.write(
+            {
+                "tasks.csv": partial(files.write_text, text=rows),
+                "timeline.csv": partial(files.write_text, text=timeline),
+                "trace.json": result.to_perfetto,
+            }
+        )
 
     summary = result.summary()
     if json:

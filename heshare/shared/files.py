@@ -121,12 +121,12 @@ def write_atomic(target: str | Path, write: Callable[[Path], object], *, private
         return target
 
     place = target if private else Path(os.path.realpath(target))
-    with _naming(target):
+    temporary = place.parent / f".{place.stem[:40]}-{secrets.token_hex(8)}{place.suffix}"
+    with _naming(target, temporary):
         place.parent.mkdir(parents=True, exist_ok=True)
         if place.is_dir():
             raise IsADirectoryError(errno.EISDIR, "a folder, not a file")
         mode = stat.S_IMODE(place.stat().st_mode) if place.exists() and not private else None
-        temporary = place.parent / f".{place.stem[:40]}-{secrets.token_hex(8)}{place.suffix}"
         # Until it is complete, the content of a file with a mode of its own is the user's alone.
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         os.close(os.open(temporary, flags, 0o666 if mode is None and not private else 0o600))

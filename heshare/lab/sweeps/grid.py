@@ -191,11 +191,16 @@ def read_grid(path: str | Path) -> Grid:
     Raises:
         InputError: no such file, no YAML, a key twice, or a bad grid.
     """
+    return parse_grid(grid_values(path), file=path)
+
+
+def grid_values(path: str | Path) -> dict[str, Any]:
+    """Return the arguments of `make_grid` that a YAML file has, not checked; errors as `read_grid`."""
     values = read_values(Path(path), "a grid in YAML", "Correct the file.")
     expected = "lines such as `policies: [random, sched-only]`"
     action = "Name the policies, and what differs from the defaults."
     require(None, f"a {type(values).__name__}", isinstance(values, dict), expected, action, file=path)
-    return parse_grid(values, file=path)
+    return {str(name): value for name, value in values.items()}
 
 
 def _listed(name: str, value: Any) -> list[Any]:

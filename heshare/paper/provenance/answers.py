@@ -1,18 +1,15 @@
 """Predictions of the device model for a table of questions, for comparison with later measurements.
 
-`answers.csv` has the predictions, `answers.json` the commit and the hashes of code, constants, questions and answers.
+`answers.csv` has the predictions, `run.json` the commit and the hashes of code, data, questions and answers.
 """
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
 from heshare import device_query
-from heshare.paper.provenance.commit import git_commit, package_sha256
-from heshare.shared import files
+from heshare.paper.provenance.results_folder import ResultsFolder
 from heshare.shared.errors import InputError
 from heshare.shared.inputs.csv_table import Row, read_table, write_rows
-from heshare.shared.version import __version__
 from heshare.world import catalogue
 from heshare.world.workload import ENGINES, PRECISIONS
 
@@ -25,7 +22,7 @@ _COLUMN_OF = {**{name: name for name in (*COLUMNS, *OPTIONAL)}, "power_cap_w": "
 
 
 def answer(questions: str | Path, folder: Path) -> tuple[int, Path]:
-    """Answer a table of questions; write `answers.csv` and `answers.json` to a folder.
+    """Answer a table of questions; write `answers.csv` and `run.json` to a folder.
 
     `questions` is a CSV file with the columns `gpu` and `residents` (such as `resnet50:16@50 vgg19:8@50`), and any of
     `sm_mhz`, `power_limit_w`, `precision` and `engine`, where an empty cell is the default. A folder that contains
@@ -43,17 +40,10 @@ def answer(questions: str | Path, folder: Path) -> tuple[int, Path]:
     if not rows:
         raise InputError("no question", "at least one row below the header", "Add a question.", file=path)
     header = ("question", *COLUMNS, *OPTIONAL, *ANSWERS)
-    answers = files.write_atomic(folder / "answers.csv", lambda temporary: write_rows(temporary, header, rows))
-    constants = files.data("calibration", "constants.csv")
-    sources = {"questions": path, "answers": answers, "constants": constants}
-    about = {
-        "commit": git_commit(),
-        "version": __version__,
-        **{f"{name}_sha256": files.sha256(source) for name, source in sources.items()},
-        "package_sha256": package_sha256(),
-    }
-    files.write_text(folder / "answers.json", json.dumps(about, indent=1) + "\n")
-    return len(asked), answers
+    command = f"heshare estimate --grid {path}"
+    about = ResultsFolder.of_command(folder, command, ["answers.csv"], inputs=[path], parameters={})
+    about.write({"answers.csv": lambda temporary: write_rows(temporary, header, rows)})
+    return len(asked), folder / "answers.csv"
 
 
 def _rows(number: int, question: Row) -> Iterator[tuple[object, ...]]:

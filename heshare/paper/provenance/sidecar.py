@@ -41,6 +41,17 @@ def data_sha256() -> str:
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
+def code_and_data() -> dict[str, object]:
+    """Return the fields of a sidecar on code, data and libraries."""
+    return {
+        "data_sha256": data_sha256(),
+        "versions": versions(),
+        "platform": f"{platform.system()} {platform.machine()}",
+        "git_commit": git_commit(),
+        "heshare_sha256": package_sha256(),
+    }
+
+
 def check_provenances(provenances: Iterable[str]) -> tuple[str, ...]:
     """Return the distinct provenances in the order emulated, measured, published."""
     distinct = set(provenances)
@@ -81,11 +92,7 @@ def sidecar_json(
         **({} if run is None or notebook is None else run.fields()),
         "seed": kept.get("seed"),
         "parameters": kept,
-        "data_sha256": data_sha256(),
-        "versions": versions(),
-        "platform": f"{platform.system()} {platform.machine()}",
-        "git_commit": git_commit(),
-        "heshare_sha256": package_sha256(),
+        **code_and_data(),
     }
     return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
 

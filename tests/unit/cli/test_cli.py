@@ -68,7 +68,7 @@ def test_plan_files(tmp_path: Path) -> None:
     assert {name for row in rows for name in row["choice"].split("/") if name} == {"Trade-off", "En-opt", "JCT-opt"}
     names = {path.name for path in (tmp_path / "out").iterdir()}
     plans = {f"plan-{name}.{end}" for name in ("en-opt", "jct-opt", "trade-off") for end in ("csv", "json")}
-    assert names == {"front.csv", "tasks.csv", *plans}
+    assert names == {"run.json", "front.csv", "tasks.csv", *plans}
     again = json_of("plan", "--cluster", "1xT4,1xA100", "--tasks", str(tmp_path / "out/tasks.csv"))
     assert again["rows"] == rows, "the written tasks are the tasks that were planned"
 

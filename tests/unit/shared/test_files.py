@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
 import tomllib
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -96,7 +98,39 @@ def test_write_to_standard_output(tmp_path: Path) -> None:
 def test_unwritable_file(tmp_path: Path) -> None:
     """A file that cannot be written is named as it was asked for."""
     (tmp_path / "file").write_text("")
-    for target in (tmp_path, Path("/proc/x.json"), tmp_path / "file" / "x.json"):
-        with pytest.raises(OSError, match=f"'{target}'|'{target.parent}'"):
+    for target in (tmp_path, Path("/proc/x.json"), tmp_path / "file" / "x.json", Path("/dev/full")):
+        with pytest.raises(OSError, match=f"'{target}'"):
             files.write_text(target, "text")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file"]
+
+
+def test_full_disk(tmp_path: Path) -> None:
+    """An error without a name, or with that of the temporary file, names the file; an earlier file stays whole."""
+    (target := tmp_path / "a.csv").write_text("whole")
+
+    def write(path: Path, name: bool) -> None:
+        path.write_text("half")
+        raise OSError(errno.ENOSPC, "No space left on device", *([str(path)] if name else []))
+
+    for name in (False, True):
+        with pytest.raises(OSError, match=f"'{target}'"):
+            files.write_atomic(target, partial(write, name=name))
+        assert [path.name for path in tmp_path.iterdir()] == ["a.csv"]
+        assert target.read_text() == "whole"
+
+
+@pytest.mark.parametrize("mask", [0o077, 0o002, 0o022])
+def test_modes(mask: int, tmp_path: Path) -> None:
+    """A new file has the mode of the user's umask, one that exists keeps its own, a private one is the user's."""
+    before = os.umask(mask)
+    try:
+        (kept := tmp_path / "kept").touch()
+        kept.chmod(0o640)
+        for _ in range(2):
+            files.write_text(tmp_path / "new", "text")
+            files.write_text(kept, "text")
+            files.write_text(tmp_path / "private", "text", private=True)
+    finally:
+        os.umask(before)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
+    assert modes == {"new": 0o666 & ~mask, "kept": 0o640, "private": 0o600}
