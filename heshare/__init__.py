@@ -32,6 +32,7 @@ _MODULES = {
     "optimise": "heshare.api",
     "run": "heshare.api",
     "compare": "heshare.api",
+    "changes": "heshare.lab.sweeps.paired_changes",
     "policy_names": "heshare.api",
     "provenance": "heshare.paper.provenance.results_folder",
     "explore": "heshare.paper.explore.front_page",

@@ -222,7 +222,7 @@ def run(
     Args:
         tasks: the task set, see `heshare.arguments.TasksLike`.
         cluster: the GPUs, or their notation.
-        policy: a name of `policy_names()`, a policy, or a plan of these tasks on this cluster.
+        policy: a name of `policy_names(variants=True)`, a policy, or a plan of these tasks on this cluster.
         seed: of the policy, and of the tasks of a number.
         repetition: which one of `compare` with the same seed.
         predictor: of the policy; `load_predictor()` unless given.
@@ -377,7 +377,7 @@ def compare(
     Args:
         tasks: the number of tasks to draw in each repetition, or a task set for all of them, as in `run`.
         cluster: the GPUs, or their notation.
-        policies: names of `policy_names()`, `module:function` that returns a policy, or policies; by default all.
+        policies: names, `module:function` that returns a policy, or policies; by default those of `policy_names()`.
         seed: of all repetitions; `task_set` and `run` with the same seed and `repetition=i` give repetition i.
         seeds: number of repetitions.
         load: load class of the models, as in `task_set`.
@@ -442,16 +442,18 @@ def compare(
 
 
 def policy_names(*, variants: bool = False) -> list[str]:
-    """Return the names of all systems in the paper's order, without their variants.
+    """Return the names of the policies that `compare` runs by default: every system once, and the baselines.
 
     Args:
-        variants: also the variants of systems, such as `heshare:trade-off/no-mps`.
+        variants: every registered name: also the variants of systems, such as `heshare:trade-off/no-mps`.
 
     Example:
         >>> import heshare as hs
         >>> hs.policy_names()[:3]
         ['random', 'sched-only', 'heshare:trade-off']
+        >>> hs.policy_names()[-3:]
+        ['sjf', 'srtf', 'srtf:fixed-clock']
         >>> "morak:heshare-placement" in hs.policy_names(variants=True)
         True
     """
-    return list(registry.policies(variants=variants))
+    return list(registry.policies(variants=True)) if variants else registry.default_names()

@@ -213,16 +213,16 @@ def as_sizes(batch_sizes: Any) -> tuple[int, ...]:
 
 
 def as_policies(policies: Any) -> tuple[str | Policy, ...]:
-    """Return a tuple of policies and names; a single one becomes a tuple of one, None means all.
+    """Return a tuple of policies and names; a single one becomes a tuple of one; None: the default ones.
 
     Raises:
         InputError: an empty list, or an element that is no name and no policy.
     """
     if policies is None:
-        return tuple(registry.policies())
+        return tuple(registry.default_names())
     listed = (policies,) if isinstance(policies, str | Policy) else _listed(policies)
     action = "Choose from hs.policy_names(); pass or register a policy of your own (docs/policies.md)."
-    require("policies", found(policies), bool(listed), "at least one name of a policy, or None for all", action)
+    require("policies", found(policies), bool(listed), "at least one name of a policy, or None", action)
     return tuple([each if isinstance(each, str) else as_policy_object(each) for each in listed])
 
 

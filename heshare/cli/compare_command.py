@@ -100,15 +100,39 @@ def compare(
     if json:
         options.print_frame(frame, True)
     else:
-        repetitions = frame["repetition"].nunique()
-        provenance = "+".join(sorted(frame["provenance"].unique()))
-        options.print_frame(medians(frame), False, {"repetitions": repetitions, "provenance": provenance})
+        _print_medians(frame, bool(stopped))
     if stopped:
         done = stopped[0].removeprefix("interrupted: ")
         more = "No run was cached (see --cells)"
         if cells is not None:
             more = f"Finished runs are in {cells}; the same command continues from there"
         raise KeyboardInterrupt(f"{done}. {more}.")
+
+
+def _print_medians(frame: pd.DataFrame, stopped: bool) -> None:
+    """Print medians; after a Ctrl-C over the repetitions that every policy of a scenario has, with their number."""
+    about = {"repetitions": frame["repetition"].nunique(), "provenance": "+".join(sorted(frame["provenance"].unique()))}
+    if not stopped:
+        options.print_frame(medians(frame), False, about)
+        return
+
+    common = common_repetitions(frame)
+    table = medians(common)
+    sizes = common.groupby([*_axes(common), "title"], sort=False, dropna=False).size()
+    table.insert(len(_axes(common)) + 1, "repetitions", sizes.to_numpy())
+    words = f"{'none' if common.empty else 'those'} that every policy has finished"
+    options.print_frame(table, False, {**about, "repetitions": words})
+
+
+def common_repetitions(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the runs of the repetitions of each scenario that every policy has finished."""
+    known = [name for name in (*AXES, "repetition") if name in frame]
+    counts = frame.groupby(known, dropna=False)["policy"].transform("nunique")
+    return frame[counts == len(frame["policy"].unique())]
+
+
+def _axes(frame: pd.DataFrame) -> list[str]:
+    return [name for name in AXES if name in frame and len(frame[name].unique()) > 1]
 
 
 def _read_by(grid: Grid) -> set[Path]:
@@ -123,8 +147,7 @@ def medians(frame: pd.DataFrame) -> pd.DataFrame:
 
     Columns of the scenario are included if scenarios differ in them.
     """
-    axes = [name for name in AXES if name in frame and len(frame[name].unique()) > 1]
-    groups = frame.groupby([*axes, "title"], sort=False, dropna=False)
+    groups = frame.groupby([*_axes(frame), "title"], sort=False, dropna=False)
     missed = [name for name in frame if str(name).startswith("deadline_")]
     values = groups[[*_METRICS, *missed, "predictor_calls", "planning_s"]].median().reset_index()
     return values.rename(columns={"title": "policy"})

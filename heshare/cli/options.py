@@ -79,7 +79,8 @@ Policies = Annotated[
     list[str] | None,
     typer.Option(
         "--policy",
-        help="A policy, such as random; compare takes several, all unless given, and run one (heshare:trade-off).",
+        help="A policy, such as random; compare takes several (the systems and baselines unless given), run one "
+        "(heshare:trade-off).",
         autocompletion=policy_names,
     ),
 ]

@@ -71,12 +71,11 @@ def _words(context: typer.Context) -> Iterator[str]:
 
 def _files_of(values: Iterable[Any]) -> Iterator[Path]:
     for value in values:
-        if isinstance(value, str | Path):
+        with suppress(OSError, ValueError):  # no name of a file
             # Arrivals of a file may have a load, such as arrivals.csv@0.8.
-            path = Path(str(split_load(value)[0]) if isinstance(value, str) else value)
-            with suppress(OSError, ValueError):
-                if path.exists():
-                    yield path
+            path = Path(str(split_load(value)[0])) if isinstance(value, str) else value
+            if isinstance(path, Path) and path.exists():
+                yield path
 
 
 def _sources_of(objects: Iterable[object]) -> Iterator[Path]:

@@ -13,11 +13,12 @@ from heshare.world import catalogue
 def policies() -> pd.DataFrame:
     """Return every policy: name, title, whether `compare` runs it by default, its line in Table I, its parameters."""
     rows = []
+    default = registry.default_names()
     for name, entry in registry.policies(variants=True).items():
         parameters = ",".join(f"{key}={registry.format_value(value)}" for key, value in entry.parameters.items())
         traits = asdict(entry.make().traits)
         rows.append(
-            {"name": name, "title": entry.title, "default": not entry.variant, **traits, "parameters": parameters}
+            {"name": name, "title": entry.title, "default": name in default, **traits, "parameters": parameters}
         )
     return pd.DataFrame(rows)
 

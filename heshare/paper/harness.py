@@ -15,6 +15,7 @@ from tqdm import tqdm
 
 from heshare.devices.device import Device
 from heshare.devices.task_sizes import time_alone_s
+from heshare.lab.sweeps.paired_changes import changes_of, seed_means
 from heshare.lab.sweeps.random_streams import Repetition
 from heshare.lab.sweeps.statistics import ConfidenceInterval, change_pct, median_interval
 from heshare.lab.sweeps.sweep import Scenario, repetition
@@ -175,13 +176,6 @@ def run(
     return pd.DataFrame(rows).assign(**{PROVENANCE: "emulated"})
 
 
-def seed_means(runs: pd.DataFrame, metric: str) -> pd.DataFrame:
-    """Return the geometric mean of a metric over settings: a row for each repetition, a column for each system."""
-    logarithms = runs[[REPETITION, TITLE]].assign(logarithm=np.log(runs[metric].to_numpy(float)))
-    means = logarithms.pivot_table(index=REPETITION, columns=TITLE, values="logarithm")
-    return means.apply(np.exp)
-
-
 def change(runs: pd.DataFrame, ours: str, theirs: str, metric: str) -> ConfidenceInterval:
     """Return by how many percent a metric of `ours` differs from that of `theirs`; -30 is a reduction of 30 %.
 
@@ -189,7 +183,7 @@ def change(runs: pd.DataFrame, ours: str, theirs: str, metric: str) -> Confidenc
     them. The interval is over repetitions alone, because settings share their task sets and are not independent.
 
     Returns:
-        The median over repetitions and its 95 % interval.
+        The median over repetitions with its interval.
     """
     means = seed_means(runs[runs[TITLE].isin([ours, theirs])], metric)
     return change_pct(means[ours], means[theirs])
@@ -228,23 +222,12 @@ def changes(
         One row each: the columns `by`, ours, theirs, metric, change_pct, low_pct, high_pct, n, provenance.
     """
     pairs = [(one, other) for one, other in product(list(ours), list(theirs)) if one != other]
-    measures = list(metrics)
-    groups = runs.groupby(list(by), sort=False) if by else [((), runs)]
-    rows = []
-
-    for key, part in groups:
-        names = dict(zip(by, key, strict=True))
-        means = {metric: seed_means(part, metric) for metric in measures}
-        for (one, other), metric in product(pairs, measures):
-            size = change_pct(means[metric][one], means[metric][other])
-            pair = {"ours": one, "theirs": other, "metric": metric}
-            rows.append({**names, **pair, **size.columns("change_pct", "low_pct", "high_pct")})
-
-    return pd.DataFrame(rows).assign(**{PROVENANCE: "emulated"})
+    found = changes_of(runs, pairs, list(metrics), by, TITLE)
+    return found.drop(columns="level_pct").assign(**{PROVENANCE: "emulated"})
 
 
 def medians(runs: pd.DataFrame, metrics: Iterable[str], by: Sequence[str] = ()) -> pd.DataFrame:
-    """Return the median of each metric over repetitions with its 95 % interval, by system and the columns `by`.
+    """Return the median of each metric over repetitions with its interval, by system and the columns `by`.
 
     Returns:
         One row each: the columns `by`, title, metric, median, low, high, n, provenance.

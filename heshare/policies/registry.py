@@ -41,6 +41,9 @@ _BOOLEANS = {"yes": True, "on": True, "true": True, "no": False, "off": False, "
 FIG_6 = ("random", "sched-only", "heshare:trade-off", "heshare:en-opt", "heshare:jct-opt", "morak", "mu-serve")
 """Names of the policies of Fig. 6 in its order; other policies follow by name."""
 
+BASELINES = ("sjf", "srtf", "srtf:fixed-clock")
+"""Trivial policies that are variants of a system's class, beside which every result should stand; not in Table I."""
+
 
 @dataclass(frozen=True, slots=True)
 class RegisteredPolicy:
@@ -122,6 +125,11 @@ def policies(*, variants: bool = False) -> dict[str, RegisteredPolicy]:
     first = [name for name in FIG_6 if name in _ENTRIES]
     names = [*first, *sorted(set(_ENTRIES) - set(first))]
     return {name: _ENTRIES[name] for name in names if variants or not _ENTRIES[name].variant}
+
+
+def default_names() -> list[str]:
+    """Return the names of the policies of a comparison that names none: every system once, then the baselines."""
+    return [*policies(), *(name for name in BASELINES if name in _ENTRIES)]
 
 
 def make(text: str) -> Policy:

@@ -10,6 +10,7 @@ import numpy as np
 
 from heshare.shared.arrays import FloatArray
 from heshare.shared.errors import require, unknown
+from heshare.shared.inputs.bounds import MOST_LOAD
 from heshare.shared.inputs.csv_table import Header, read_rows, read_table
 from heshare.world.helios_trace import stream_jobs
 
@@ -91,14 +92,14 @@ def split_load(arrivals: Arrivals) -> tuple[Arrivals, float | None]:
     """Return arrivals without their offered load, and the load; `exponential@0.8` is `exponential` at 0.8.
 
     Raises:
-        InputError: a load that is not above zero.
+        InputError: a load that is not above zero, or above `MOST_LOAD`.
     """
     match = _AT_LOAD.match(arrivals) if isinstance(arrivals, str) and not Path(arrivals).is_file() else None
     if match is None:
         return arrivals, None
     load = float(match["load"])
-    expected = "a load above zero for arrivals at more than one moment, such as exponential@0.8"
-    good = load > 0 and match["kind"] != "at_once"
+    expected = f"a load above 0, at most {MOST_LOAD:g}, for arrivals at more than one moment, such as exponential@0.8"
+    good = 0 < load <= MOST_LOAD and match["kind"] != "at_once"
     require("arrivals", repr(arrivals), good, expected, "Correct the load or the arrivals.")
     return match["kind"], load
 

@@ -24,7 +24,7 @@ from heshare.prediction.oracle import DevicePredictor
 from heshare.prediction.predictor import Predictor
 from heshare.prediction.profile_predictor import ProfilePredictor, Trained
 from heshare.profiles import store
-from heshare.shared import plugins
+from heshare.shared import display, plugins
 from heshare.shared.code_version import files_hash
 from heshare.shared.errors import InputError, require, unknown
 from heshare.shared.inputs.bounds import MOST_CELLS
@@ -40,7 +40,9 @@ PAPER_CLUSTER = "4xT4,2xV100,2xA100"
 TRUTH, PROFILE = "truth", "profile:"
 EMULATED, RECIPE, SHIPPED = "emulated", "recipe", "shipped"
 GIVEN = "given"
-"""Label of an object in place of a name."""
+"""Label of an object in place of a name; a second one is `given#2`."""
+DRAWN = "drawn"
+"""Label of tasks that are drawn."""
 LABELS = {
     "loads": "load",
     "arrivals": "arrivals",
@@ -111,18 +113,18 @@ def make_grid(
         require("batch_sizes", repr(size), _is_int(size) and size >= 1, "whole numbers of at least 1", _ACTION)
 
     # By argument the values, each with its label in the results.
-    makers: dict[str, list[tuple[object, Any]]] = {
-        "loads": [_load(value) for value in _listed("loads", loads)],
-        "arrivals": [_arrivals(value) for value in _listed("arrivals", arrivals)],
-        "intervals_s": [_seconds("intervals_s", value, 1e-9) for value in _listed("intervals_s", intervals_s)],
-        "predictors": [_predictor_maker(value) for value in _listed("predictors", predictors)],
-        "devices": [_device_maker(value) for value in _listed("devices", devices)],
-        "draws": [_drawer(value) for value in _listed("draws", draws)],
-        "traces": [_trace(value) for value in _listed("traces", traces)],
-        "start_costs_s": [_seconds("start_costs_s", value, 0.0) for value in _listed("start_costs_s", start_costs_s)],
+    makers = {
+        "loads": _each("loads", loads, _load),
+        "arrivals": _each("arrivals", arrivals, _arrivals),
+        "intervals_s": _each("intervals_s", intervals_s, lambda value: _seconds("intervals_s", value, 1e-9)),
+        "predictors": _each("predictors", predictors, _predictor_maker),
+        "devices": _each("devices", devices, _device_maker),
+        "draws": _each("draws", draws, _drawer),
+        "traces": _each("traces", traces, _trace),
+        "start_costs_s": _each("start_costs_s", start_costs_s, lambda value: _seconds("start_costs_s", value, 0.0)),
     }
-    of_tasks = [_task_set(value) for value in _task_sources(tasks)]
-    gpus = [_cluster(value, limit) for value in _listed("clusters", clusters)]
+    of_tasks = _each("tasks", _task_sources(tasks), _task_set)
+    gpus = [cluster for _, cluster in _each("clusters", clusters, lambda value: (None, _cluster(value, limit)))]
     if any(make is None for _, make in makers["devices"]):
         for kind in {kind: None for cluster in gpus for kind in cluster.kinds}:
             catalogue.check_card(kind)
@@ -203,6 +205,28 @@ def grid_values(path: str | Path) -> dict[str, Any]:
     return {str(name): value for name, value in values.items()}
 
 
+def _each(name: str, values: Any, make: Callable[[Any], tuple[object, Any]]) -> list[tuple[object, Any]]:
+    """Return each value with its label in the results, which no other has: further objects get a number.
+
+    Raises:
+        InputError: no value, a bad one, or one twice, which would count double in medians.
+    """
+    made: list[tuple[object, Any]] = []
+    objects: list[Any] = []
+    for value in _listed(name, values):
+        label, result = make(value)
+        if label == GIVEN:
+            again = any(value is each for each in objects)
+            objects.append(value)
+            label = GIVEN if len(objects) == 1 else f"{GIVEN}#{len(objects)}"
+        else:
+            # A number of tasks has the same label as another.
+            again = any(label == each and (label not in (None, DRAWN) or result == kept) for each, kept in made)
+        require(name, f"{display.found(value)} twice", not again, "each value once", _ACTION)
+        made.append((label, result))
+    return made
+
+
 def _listed(name: str, value: Any) -> list[Any]:
     values = list(value) if isinstance(value, list | tuple) else [value]
     require(name, repr(value), len(values) > 0, "a list with at least one value", _ACTION)
@@ -221,12 +245,16 @@ def _policies(chosen: Iterable[str | Policy]) -> dict[str, Policy]:
 
     for policy in chosen:
         require("policies", repr(policy), isinstance(policy, str | Policy), "names of policies, or policies", _ACTION)
+        again = any(policy is each for each in made.values())
         if isinstance(policy, str):
             policy = registry.make(policy)
-            made[policy.name] = policy
-            continue
-        numbered = (policy.name if number == 1 else f"{policy.name}#{number}" for number in count(1))
-        made[next(name for name in numbered if name not in taken and name not in made)] = policy
+            name = policy.name
+            again = name in made
+        else:
+            numbered = (policy.name if number == 1 else f"{policy.name}#{number}" for number in count(1))
+            name = next(each for each in numbered if each not in taken and each not in made)
+        require("policies", f"{policy.name} twice", not again, "each policy once", _ACTION)
+        made[name] = policy
     return made
 
 
@@ -252,7 +280,7 @@ def _task_set(source: Any) -> tuple[str, int | tuple[Task, ...]]:
         return GIVEN, source
     good = _is_int(source) and source >= 1
     require("tasks", repr(source), good, "a number of tasks, or a CSV file", _ACTION)
-    return "drawn", source
+    return DRAWN, source
 
 
 def _load(value: Any) -> tuple[object, Any]:

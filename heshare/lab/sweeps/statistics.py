@@ -1,4 +1,7 @@
-"""Medians and paired changes with 95 % intervals, between two order statistics: exact, and without random draws."""
+"""Medians and paired changes with intervals between two order statistics: exact, and without random draws.
+
+Intervals have a level of 95 % or more, but for fewer than `FEWEST` values, where they are the range.
+"""
 
 import math
 from dataclasses import dataclass
@@ -13,6 +16,11 @@ FEWEST = 6
 """The fewest values with a 95 % interval of their median: the range of 6 misses it with 3 %, that of 5 with 6 %."""
 
 
+def interval_words(n: int) -> str:
+    """Return in words what the ends around medians of n values are: `95 % intervals`, or `range of 5`, for captions."""
+    return "95 % intervals" if n >= FEWEST else f"range of {n}"
+
+
 @dataclass(frozen=True, slots=True)
 class ConfidenceInterval:
     """A median of n values with its interval, as from `median_interval`."""
@@ -22,13 +30,19 @@ class ConfidenceInterval:
     high: float
     n: int
 
+    @property
+    def level(self) -> float:
+        """The least chance that the interval covers the median of the distribution: 0.75 for the range of 3 values."""
+        fewer = sum(math.comb(self.n, below) for below in range(outer_rank(self.n)))
+        return float(1.0 - 2.0 * fewer / 2**self.n)
+
     def columns(self, value: str, low: str = "low", high: str = "high") -> dict[str, float]:
         """Return the interval as cells of a table's row: the median in the column `value`, then low, high and n."""
         return {value: self.value, low: self.low, high: self.high, "n": self.n}
 
 
 def median_interval(values: ArrayLike) -> ConfidenceInterval:
-    """Return the median of `values`, shape (n,), with its 95 % interval between two order statistics.
+    """Return the median of `values`, shape (n,), with its interval between two order statistics.
 
     The ends are the k-th value from below and from above, with the largest k that covers the median of any continuous
     distribution with at least 95 % (`outer_rank`). Fewer than `FEWEST` values have no such pair, and get their range.

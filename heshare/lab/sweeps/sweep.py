@@ -242,14 +242,28 @@ def _row(name: str, result: Run, metrics: Mapping[str, Metric]) -> Row:
 
 def _frame(grid: Grid, rows: Mapping[_Place, Row]) -> pd.DataFrame:
     titles = {name: registry.title(name) for name in grid.policies}
+    clusters = _cluster_labels(grid)
     listed = []
     for place, scenario in enumerate(grid.scenarios):
         for number in range(grid.seeds):
             for name, title in titles.items():
                 if (place, number, name) in rows:
                     about = {**scenario.labels, "repetition": number, "policy": name, "title": title}
-                    listed.append({**about, **rows[place, number, name]})
+                    listed.append({**about, **rows[place, number, name], "cluster": clusters[place]})
     return pd.DataFrame(listed)
+
+
+def _cluster_labels(grid: Grid) -> list[str]:
+    """Return the label of each scenario's cluster: its notation, with a number for another one of the same notation."""
+    known: dict[str, list[Cluster]] = {}
+    labels = []
+    for scenario in grid.scenarios:
+        same = known.setdefault(str(scenario.cluster), [])
+        if scenario.cluster not in same:
+            same.append(scenario.cluster)
+        number = same.index(scenario.cluster) + 1
+        labels.append(str(scenario.cluster) if number == 1 else f"{scenario.cluster}#{number}")
+    return labels
 
 
 def _descriptions(grid: Grid, metrics: Mapping[str, Metric]) -> dict[_Place, str]:

@@ -6,9 +6,10 @@ from typing import Any
 
 import pandas as pd
 
+from heshare.lab.sweeps.paired_changes import seed_means
 from heshare.lab.sweeps.statistics import ConfidenceInterval, change_pct
 from heshare.paper.claims.paper_claims import paper_claims
-from heshare.paper.harness import TITLE, seed_means
+from heshare.paper.harness import TITLE
 from heshare.running.result import Run
 
 ALL = "all"

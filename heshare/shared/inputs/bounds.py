@@ -25,6 +25,9 @@ MOST_S = 1e9
 MOST_ITERATIONS = 1e15
 """Iterations of a task: a double is exact for whole numbers up to nine times as many."""
 
+MOST_LOAD = 10.0
+"""Offered load of a cluster: at ten times what it can do, nearly all tasks wait from the start; 80 is 80 %."""
+
 MOST_SAMPLES = 100_000
 """Samples or repeats of a recording: at one second each, more than a day."""
 

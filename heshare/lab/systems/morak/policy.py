@@ -114,7 +114,7 @@ class Morak(QueuePolicy):
         sizes: int = 64,
     ) -> None:
         require("k", k, 1 <= k <= 48, "1 to 48 tasks at once")
-        require("cap", cap, cap > 0, "a share of the TDP above 0")
+        require("cap", cap, 0 < cap <= 10, "a share of the TDP above 0 and at most 10, such as 0.8 for 80 %")
         require("limit", limit, limit >= 1, "a multiple of the time alone, at least 1")
         require("dt_s", dt_s, dt_s > 0, "a period above 0 s")
         require("sizes", sizes, sizes >= 1, "an inference batch size of at least 1")

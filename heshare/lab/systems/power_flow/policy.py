@@ -188,7 +188,7 @@ class PowerFlow(Policy):
         elastic: bool = True,
         gpus_per_node: int = 8,
     ) -> None:
-        require("budget", budget, budget > 0, "a share above 0")
+        require("budget", budget, 0 < budget <= 10, "a share above 0 and at most 10, such as 0.9 for 90 %")
         require("clocks", clocks, clocks >= 1, "at least one clock")
         require("floor", floor, 0 < floor <= ceiling, "a share of the top clock, above 0, at most the ceiling")
         require("ceiling", ceiling, 0 < ceiling <= 1, "a share of the top clock, above 0, at most 1")

@@ -44,7 +44,7 @@ class Pwr(Policy):
 
     def __init__(self, alpha: float = 0.1, slower: float = 0.05) -> None:
         require("alpha", alpha, 0 <= alpha <= 1, "a weight from 0 to 1")
-        require("slower", slower, slower >= 0, "a share of at least 0")
+        require("slower", slower, 0 <= slower <= 10, "a share from 0 to 10, such as 0.05 for 5 %")
         self._alpha, self._slower = alpha, slower
 
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:

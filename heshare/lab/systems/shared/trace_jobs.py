@@ -22,6 +22,7 @@ from heshare.lab.systems.shared import training
 from heshare.shared import files
 from heshare.shared.arrays import FloatArray
 from heshare.shared.errors import InputError, require
+from heshare.shared.inputs.bounds import MOST_LOAD
 from heshare.shared.inputs.csv_table import read_table
 from heshare.world.helios_trace import JobTrace, TraceJob, read_trace
 from heshare.world.task import Task
@@ -67,8 +68,9 @@ def scale_to_load(trace: JobTrace, gpus: int, load: float, /) -> JobTrace:
     The relative burstiness is unchanged; arrivals no longer follow the hours of the day.
     """
     offered = offered_load(trace, gpus)
-    good, found = 0 < load < float("inf") and offered < float("inf"), f"a load of {load:g} for {len(trace.jobs)} jobs"
-    expected, action = "a load above zero and jobs at more than one moment", "Correct the load, or take more jobs."
+    good, found = 0 < load <= MOST_LOAD and offered < float("inf"), f"a load of {load:g} for {len(trace.jobs)} jobs"
+    expected = f"a load above 0, at most {MOST_LOAD:g}, and jobs at more than one moment"
+    action = "Correct the load, or take more jobs."
     require("load", found, good, expected, action)
     first_s = trace.jobs[0].submit_s
     jobs = tuple(replace(job, submit_s=first_s + (job.submit_s - first_s) * offered / load) for job in trace.jobs)
