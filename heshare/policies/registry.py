@@ -128,8 +128,8 @@ def policies(*, variants: bool = False) -> dict[str, RegisteredPolicy]:
 
 
 def default_names() -> list[str]:
-    """Return the names of the policies of a comparison that names none: every system once, then the baselines."""
-    return [*policies(), *(name for name in BASELINES if name in _ENTRIES)]
+    """Return the names of the policies of a comparison that names none: every system once, and the baselines."""
+    return [name for name, entry in policies(variants=True).items() if not entry.variant or name in BASELINES]
 
 
 def make(text: str) -> Policy:

@@ -79,6 +79,19 @@ def test_shell_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (done.exit_code, done.stdout) == (130, "")
 
 
+def test_unequal_repetitions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a Ctrl-C medians are over the repetitions that every policy has, and their number is printed."""
+    words = ["compare", "--tasks", "3", "--cluster", CLUSTER, "--seeds", "3", "-q"]
+    words += [word for policy in POLICIES for word in ("--policy", policy)]
+    whole = hs.compare(3, CLUSTER, POLICIES, seeds=3)
+    monkeypatch.setattr(SWEEP_RUN, interrupting(run, 7))
+    done = RUN.invoke(app, words)
+    rows = [line.split()[:3] for line in done.stdout.splitlines()[1 : 1 + len(POLICIES)]]
+    common = whole[whole["repetition"] < 2].groupby("title", sort=False)["energy_active_j"].median()
+    assert rows == [[title, "2", f"{energy_j:.0f}"] for title, energy_j in common.items()]
+    assert "every policy has finished" in done.stdout
+
+
 def test_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     """`plan` returns the front so far."""
     expected = hs.plan(4, CLUSTER, settings=Settings(generations=2))

@@ -59,7 +59,7 @@ def changes(
     named = {*own, *others}
     column = _POLICY if named <= set(table[_POLICY]) else _TITLE
     for name in sorted(named - set(table[column])):
-        raise unknown(name, [*table[_POLICY].unique(), *table[_TITLE].unique()], column="policy")
+        raise unknown(name, [*table[_TITLE].unique(), *table[_POLICY].unique()], column="policy")
 
     varied = [axis for axis in AXES if axis in table and len(table[axis].unique()) > 1]
     groups = varied if by is None else _listed("by", by)

@@ -18,7 +18,7 @@ _BAR_WIDTH = 0.8
 
 
 def interval_of(values: Any) -> tuple[float, float]:
-    """Return the ends of the 95 % interval of a median, as seaborn's `errorbar` takes it; see `median_interval`."""
+    """Return the ends of the interval of a median, as seaborn's `errorbar` takes it; see `median_interval`."""
     size = median_interval(np.asarray(values, dtype=np.float64))
     return size.low, size.high
 
@@ -33,7 +33,7 @@ def bars(
     order: Sequence[str],
     hue_order: Sequence[str],
 ) -> None:
-    """Draw a bar at the median of `y` with its 95 % interval for each system, in groups.
+    """Draw a bar at the median of `y` with its interval for each system, in groups.
 
     `runs` has one row a run. `x` is the column of the groups, in `order`: that of the systems if each is a group. `y`
     is the column of the values, `hue` that of the systems, in `hue_order`, each in its registered style.
@@ -78,7 +78,7 @@ def paper_ticks(ax: Axes, places: Sequence[tuple[float, float]], values: Sequenc
 
 
 def trends(ax: Axes, runs: pd.DataFrame, *, x: str, y: str, hue: str, hue_order: Sequence[str]) -> None:
-    """Draw a line through the medians of `y` over `x` with their 95 % intervals for each system.
+    """Draw a line through the medians of `y` over `x` with their intervals for each system.
 
     `runs` has one row a run; the columns are as for `bars`. Systems are shifted a little, so that no interval covers
     another.

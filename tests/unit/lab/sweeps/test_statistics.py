@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from heshare.lab.sweeps.statistics import FEWEST, change_pct, median_interval, outer_rank
+from heshare.lab.sweeps.statistics import FEWEST, change_pct, interval_words, median_interval, outer_rank
 from heshare.shared.errors import InputError
 
 
@@ -57,3 +57,12 @@ def test_unpaired_values(ours: list[float], theirs: list[float]) -> None:
     """`change_pct` refuses unpaired values."""
     with pytest.raises(InputError):
         change_pct(ours, theirs)
+
+
+@pytest.mark.parametrize("n", range(1, 21))
+def test_level(n: int) -> None:
+    """An interval has its level: 95 % or more from six values on, and captions call fewer a range."""
+    found = median_interval(np.arange(1.0, n + 1))
+    assert found.level == pytest.approx(binom.cdf(n - outer_rank(n), n, 0.5) - binom.cdf(outer_rank(n) - 1, n, 0.5))
+    assert (found.level >= 0.95) == (n >= FEWEST)
+    assert interval_words(n) == ("95 % intervals" if found.level >= 0.95 else f"range of {n}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,13 +14,19 @@ import pandas as pd
 import pytest
 from joblib.externals.loky import get_reusable_executor
 
+from heshare.cli.compare_command import medians
 from heshare.devices.task_sizes import draw
 from heshare.lab.sweeps import cell_cache
-from heshare.lab.sweeps.grid import make_grid, parse_grid, read_grid
+from heshare.lab.sweeps.grid import AXES, LABELS, make_grid, parse_grid, read_grid
+from heshare.lab.sweeps.paired_changes import changes
 from heshare.lab.sweeps.sweep import WALL_TIME, sweep
 from heshare.policies import registry
+from heshare.shared.disk_cache import NotCachedWarning
 from heshare.shared.errors import InputError
 from heshare.shared.files import sha256
+from heshare.testing.toy import ToyPredictor, toy_devices
+from heshare.world.catalogue import gpu
+from heshare.world.cluster import Cluster
 from heshare.world.task_file import write_tasks
 
 TOYS: dict[str, Any] = {
@@ -132,12 +140,71 @@ def test_description_of_function() -> None:
     assert all(sha256(__file__) in text for text in texts)
 
 
+def test_unwritable_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept_cells: None) -> None:
+    """A full disk costs the cache, not the results; a folder that is none is refused before the runs."""
+
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    whole = sweep(SMALL)
+    monkeypatch.setattr("heshare.shared.files.write_text", full)
+    with pytest.warns(NotCachedWarning, match=rf"{tmp_path} \(No space left"):
+        assert csv_rows(sweep(SMALL, folder=tmp_path)) == csv_rows(whole)
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="cells"):
+        sweep(SMALL, folder=tmp_path / "file")
+
+
 def test_failing_cell(tmp_path: Path, kept_cells: None) -> None:
     """A failing cell ends the sweep, and finished cells are kept."""
     bad = make_grid("random", "1xT4", 2, draws=["recipe", "heshare.api:task_set"], seeds=2, **TOYS)
     with pytest.raises(TypeError, match="rng"):
         sweep(bad, folder=tmp_path)
     assert count(tmp_path) == 2
+
+
+VARIED: dict[str, tuple[Any, Any]] = {
+    "clusters": ("1xT4", Cluster((replace(gpu("T4"), memory_mib=8000.0),))),
+    "tasks": (tuple(draw(2, rng=np.random.default_rng(1))), tuple(draw(2, rng=np.random.default_rng(2)))),
+    "loads": ("low", "high"),
+    "arrivals": ([0, 5], [0, 50]),
+    "intervals_s": (30, 60),
+    "predictors": (ToyPredictor(), ToyPredictor()),
+    "devices": (TOYS["devices"][0], toy_devices),
+    "draws": ("recipe", draw),
+    "traces": ("shipped", "trace.csv"),
+    "start_costs_s": (0, 5),
+}
+
+
+@pytest.mark.parametrize("name", VARIED)
+def test_labels(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever varies, by name or as objects, is a column by which medians and changes are separate."""
+    monkeypatch.chdir(tmp_path)
+    jobs = "".join(f"{number},2020-09-01 00:0{number}:00,{300 * number},1\n" for number in range(1, 9))
+    (tmp_path / "trace.csv").write_text(f"job_id,submit_time,duration_s,gpu_num\n{jobs}")
+    values = {"clusters": "1xT4", "tasks": 2, **{key: value[0] for key, value in TOYS.items()}}
+
+    table = sweep(make_grid(["fifo", "sjf"], **{**values, name: list(VARIED[name])}, seeds=1))
+    assert len(table) == 4
+    assert not table.duplicated([*(axis for axis in AXES if axis in table), "policy"]).any()
+    assert len(medians(table)) == 4
+    assert len(changes(table, "fifo", "sjf", "avg_jct_s")) == 2
+
+
+def test_every_label() -> None:
+    """All that a grid varies is tried above."""
+    assert {*VARIED} == {"clusters", "tasks", *LABELS}
+    assert set(AXES) == {"cluster", "task_set", "tasks", *LABELS.values()}
+
+
+@pytest.mark.parametrize("name", [*VARIED, "policies"])
+def test_value_twice(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A value twice would count double, and is refused."""
+    value = VARIED[name][0] if name in VARIED else "sjf"
+    for each in (value, registry.make("sjf") if name == "policies" else value):
+        with pytest.raises(InputError, match=rf"{name}.* twice"):
+            make_grid(**{"policies": "fifo", "tasks": 2, name: [each, each]})
 
 
 @pytest.mark.parametrize(
