@@ -244,6 +244,9 @@ def run(
         >>> hs.run(4, "1xT4,1xA100", "sjf", power_limit=200)
         Run(sjf within 200 W, 4 tasks on 1xT4,1xA100, 871 kJ, average JCT 2,713 s, emulated)
     """
+    good = isinstance(max_time_s, Real) and not isinstance(max_time_s, bool) and max_time_s > 0
+    require("max_time_s", found(max_time_s), good, "seconds above zero", "Correct the time.")
+
     streams = Repetition(repetition, seed)
     to_run = arguments.as_tasks(tasks, streams)
     gpus = arguments.as_cluster(cluster)

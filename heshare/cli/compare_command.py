@@ -59,7 +59,7 @@ def compare(
 ) -> None:
     """Compare policies on the same task sets; print medians over the repetitions."""
     shown = options.shows_bar(quiet)
-    with options.working_line("compare", quiet), options.interruption() as stopped:
+    with options.working_line("compare", quiet), options.only_json(json), options.interruption() as stopped:
         if grid is not None:
             others = sorted(options.given(context) - _WITH_A_GRID)
             action = "Put everything into the grid."

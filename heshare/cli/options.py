@@ -6,7 +6,7 @@ import re
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
 from typing import Annotated, Any, TextIO
 
@@ -212,6 +212,11 @@ def working_line(name: str, quiet: bool) -> Iterator[None]:
     """Print a line about a command that takes longer than a second, if stderr is no terminal and shows no bar."""
     with line_after_a_second(f"heshare {name}: working", not quiet and not sys.stderr.isatty()):
         yield
+
+
+def only_json(json: bool) -> AbstractContextManager[object]:
+    """Send what a user's own code prints in this block to standard error, so that JSON stands alone on the other."""
+    return redirect_stdout(sys.stderr) if json else nullcontext()
 
 
 def parse_duration_s(text: str) -> float:

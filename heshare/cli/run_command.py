@@ -76,7 +76,8 @@ def run(
         gpus = Cluster.parse(cluster) if "cluster" in given else chosen.cluster
         to_run = options.task_set(tasks, streams) if "tasks" in given else chosen.tasks
     else:
-        chosen = registry.make(options.one_policy(policy))
+        with options.only_json(json):
+            chosen = registry.make(options.one_policy(policy))
         gpus = Cluster.parse(cluster)
         if Path(tasks).suffix in (".yaml", ".yml"):
             _refuse("--tasks", tasks, given & _OF_DRAWN_TASKS, "Leave the others out.")
@@ -91,7 +92,7 @@ def run(
     names = {*given, "plan", "seed", "repetition"}
     own = None if plan is None else {name: context.params[name] for name in sorted(names - {"out", "quiet", "json"})}
     folder = results_folder(context, out, _FILES, objects=[chosen] if plan is None else [], parameters=own)
-    with options.working_line("run", quiet):
+    with options.working_line("run", quiet), options.only_json(json):
         result = api.run(
             to_run,
             gpus,

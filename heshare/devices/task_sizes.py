@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache, partial
+from numbers import Real
 from typing import Unpack
 
 import numpy as np
@@ -41,7 +42,7 @@ def iterations(workload: Workload | str, duration_s: float, card: str | Gpu = SI
         >>> round(hs.iterations("resnet50:8", 3600))
         627802
     """
-    good = np.ndim(duration_s) == 0 and 0 < duration_s < float("inf")
+    good = isinstance(duration_s, Real) and not isinstance(duration_s, bool) and 0 < duration_s < float("inf")
     require("duration_s", duration_s, good, "finite seconds above zero", "Give one time, s.")
     given = workload if isinstance(workload, Workload) else resident(workload).workload
     return float(duration_s) / _alone_s(gpu(card) if isinstance(card, str) else card, given)

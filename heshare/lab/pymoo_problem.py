@@ -46,7 +46,8 @@ def scheduling_problem(
             except (TypeError, ValueError):
                 found = np.empty((0, 0))
             good = found.ndim == 2 and found.shape[1] == self.n_var and bool(((found >= 0) & (found <= self.xu)).all())
-            expected = f"GPU indices from 0 to {int(self.xu[0])}, shape (p, {self.n_var})"
+            good = good and len(found) > 0
+            expected = f"GPU indices from 0 to {int(self.xu[0])}, shape (p, {self.n_var}), at least one row"
             require("x", f"{type(x).__name__} of shape {np.shape(x)}", good, expected, "Pass the result's X, if any.")
             return found.astype(np.int64)
 

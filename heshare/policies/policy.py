@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -275,7 +276,8 @@ def check_policy(policy: Any) -> None:
         raise InputError(f"name {name!r}", "a policy with a name", action, column="policy")
 
     tick_s = policy.tick_s
-    if tick_s is not None and not 0 < tick_s < math.inf:
+    number = isinstance(tick_s, Real) and not isinstance(tick_s, bool)
+    if tick_s is not None and not (number and 0 < tick_s < math.inf):
         action = "Set the period of its ticks, or None for none."
         raise InputError(f"tick_s {tick_s!r} of {name}", "a time above 0 s, or None", action, column="policy")
 

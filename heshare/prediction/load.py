@@ -19,6 +19,7 @@ from heshare.shared import files
 from heshare.shared.arrays import BoolArray
 from heshare.shared.disk_cache import cached, key_of
 from heshare.shared.errors import InputError, require
+from heshare.shared.inputs.bounds import check_whole
 
 TREES, RANDOM_FOREST = "trees", "random-forest"
 MODELS: dict[str, type[SetModel]] = {TREES: TreesOverRidge, RANDOM_FOREST: RandomForest}
@@ -52,7 +53,7 @@ def load_predictor(seed: int = 0, kind: str = TREES) -> ProfilePredictor:
         (0.0173, 251.0)
     """
     require("kind", repr(kind), kind in PREDICTOR_KINDS, " or ".join(PREDICTOR_KINDS), "Choose one predictor.")
-    return ProfilePredictor(partial(_shipped, kind, seed))
+    return ProfilePredictor(partial(_shipped, kind, check_whole("seed", seed, least=0)))
 
 
 @cache

@@ -67,7 +67,7 @@ class Front:
         Raises:
             InputError: no plan, plans of different tasks or clusters, or values that are not finite and above zero.
         """
-        given = tuple(plans)
+        given = tuple(plans) if isinstance(plans, Iterable) else (plans,)
         good = bool(given) and all(isinstance(plan, Plan) for plan in given)
         require("plans", f"{len(given)} of which not all are plans", good, "at least one Plan", "Pass plans.")
 

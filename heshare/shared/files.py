@@ -14,6 +14,7 @@ from importlib import resources
 from pathlib import Path
 from typing import BinaryIO
 
+from heshare.shared.display import found
 from heshare.shared.errors import InputError, require
 
 MOST_BYTES = 256 << 20
@@ -71,12 +72,19 @@ def data(*parts: str) -> Path:
 
 def require_writable(folder: str | Path, column: str) -> None:
     """Raise `InputError` unless a folder is writable or can be created; `column` is the option that names it."""
-    folder = Path(folder)
+    folder = as_path(folder)
     above = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     if above.is_dir() and os.access(above, os.W_OK | os.X_OK):
         return
-    found = f"{above}, where this user may not write" if above.is_dir() else f"{above}, which is a file"
-    raise InputError(found, "a folder to write to, or one that can be made", "Name another one.", column=column)
+    what = f"{above}, where this user may not write" if above.is_dir() else f"{above}, which is a file"
+    raise InputError(what, "a folder to write to, or one that can be made", "Name another one.", column=column)
+
+
+def as_path(path: object) -> Path:
+    """Return the path of an input; `InputError` for an object that names no file."""
+    if isinstance(path, str | os.PathLike):
+        return Path(path)
+    raise InputError(found(path), "the path of a file", "Pass a path.", column="path")
 
 
 def open_input(path: str | Path) -> BinaryIO:

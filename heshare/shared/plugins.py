@@ -41,9 +41,9 @@ def load(group: str, name: str) -> object:
         return None
     try:
         return point.load()
-    except (ImportError, AttributeError) as error:
+    except (Exception, SystemExit) as error:
         raise InputError(
-            f"the plug-in {name} ({point.value}), which cannot be imported: {error}",
+            f"the plug-in {name} ({point.value}), which cannot be imported: {_reason(error)}",
             f"a module for each entry point of {group}",
             "Install it again, or remove it.",
             column=group,
@@ -81,7 +81,7 @@ def function(name: str, column: str) -> Callable[..., Any]:
     """Return the function or class of a name `module:function`; modules are also looked up in the current folder.
 
     Raises:
-        InputError: there is none.
+        InputError: there is none, or its module has a syntax error or ends the process.
     """
     module, _, attribute = name.partition(":")
     here = str(Path.cwd())
@@ -89,9 +89,21 @@ def function(name: str, column: str) -> Callable[..., Any]:
         sys.path.append(here)
     try:
         found: Callable[..., Any] = getattr(import_module(module), attribute)
+    except (SyntaxError, SystemExit) as error:
+        expected = "a module that can be imported"
+        raise InputError(f"{name!r} ({_reason(error)})", expected, "Correct the module.", column=column) from None
     except (ImportError, AttributeError, ValueError, TypeError) as error:
         raise InputError(f"{name!r} ({error})", "module:function", "Name one that exists.", column=column) from None
     return found
+
+
+def _reason(error: BaseException) -> str:
+    """Return in words why a module cannot be imported."""
+    if isinstance(error, SyntaxError):
+        return f"{error.filename}, line {error.lineno}: {error.msg}"
+    if isinstance(error, SystemExit):
+        return f'it ends the process with {error.code!r}; a script\'s own run belongs below if __name__ == "__main__"'
+    return str(error) or type(error).__name__
 
 
 def modules(group: str) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from itertools import islice
+from numbers import Real
 from pathlib import Path
 from typing import cast
 
@@ -44,7 +45,7 @@ def arrivals_s(
             number above zero.
     """
     arrivals = check_arrivals(arrivals)
-    good = bool(np.isfinite(interval_s)) and interval_s > 0
+    good = isinstance(interval_s, Real) and not isinstance(interval_s, bool) and 0 < interval_s < float("inf")
     require("interval_s", interval_s, good, "a finite number above zero", "Correct the argument.")
     if arrivals == "at_once":
         return np.zeros(n)

@@ -64,6 +64,7 @@ def read_tasks(path: str | Path) -> tuple[Task, ...]:
         ...     [str(task.workload) for task in hs.read_tasks(file.name)]
         ['resnet50:8']
     """
+    path = files.as_path(path)
     tasks = tuple(_task(row, index) for index, row in enumerate(read_table(path, COLUMNS, OPTIONAL)))
     action = "Add a task, or check that this is the right file."
     require(None, "no task", bool(tasks), "at least one row below the header", action, file=path)
@@ -74,6 +75,8 @@ def read_frame(frame: pd.DataFrame) -> tuple[Task, ...]:
     """Return the task set of a frame with the columns of a task file, as `read_tasks`; messages count rows from 0."""
     file = Path("DataFrame")
     columns = tuple(map(str, frame.columns))
+    doubled = next((name for name in columns if columns.count(name) > 1), None)
+    require(doubled, "the column twice", doubled is None, "each column once", "Remove or rename one.", file=file)
     Header(file, columns).require(COLUMNS, OPTIONAL)
     rows = [
         Row(file, line, dict(zip(columns, map(_text, values), strict=True)))

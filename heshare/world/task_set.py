@@ -14,7 +14,7 @@ from typing import TypedDict
 import numpy as np
 from numpy.typing import ArrayLike
 
-from heshare.shared import files
+from heshare.shared import display, files
 from heshare.shared.arrays import FloatArray
 from heshare.shared.errors import InputError, require, unknown
 from heshare.shared.inputs.bounds import MOST_TASKS
@@ -152,6 +152,7 @@ def _shipped_durations_s() -> tuple[float, ...]:
 def _durations_s(percentiles: ArrayLike | None, trace: str | Path | Iterable[TraceJob] | None) -> FloatArray:
     require("trace", "percentiles and a trace", percentiles is None or trace is None, "one of the two", _ACTION)
     if trace is not None:
+        require("trace", display.found(trace), isinstance(trace, Iterable | Path), "a trace file, or its jobs", _ACTION)
         return recipe_durations_s(stream_jobs(trace) if isinstance(trace, str | Path) else trace)
     if percentiles is None:
         return helios_durations_s()

@@ -16,6 +16,8 @@ import pandas as pd
 import pytest
 
 import heshare as hs
+from heshare.lab.sweeps.grid import make_grid, read_grid
+from heshare.lab.sweeps.sweep import sweep
 from heshare.paper.notebooks import output_folders, parameters
 from heshare.policies import registry
 from heshare.policies.function_policy import policy as function_policy
@@ -57,6 +59,12 @@ class OneArgument(Policy):
         return []
 
 
+def with_ticks(tick_s: Any) -> Policy:
+    made = Random()
+    made.tick_s = tick_s
+    return made
+
+
 def run_function(decide: Any) -> Any:
     try:
         function_policy("wrong-use")(decide)
@@ -76,10 +84,16 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "load of one task": (lambda: hs.task_set(1, arrivals="miso@0.8", cluster=C), "more than one moment"),
     "too few arrivals": (lambda: hs.task_set(3, arrivals=[0, 5]), "found 2 arrivals"),
     "arrivals nan": (lambda: hs.task_set(3, arrivals=[0, math.nan, 4]), "finite"),
+    "load in per cent": (lambda: hs.task_set(3, arrivals="miso@80", cluster=C), "at most 10"),
+    "cap in per cent": (lambda: hsx.run(3, C, "morak(cap=80)"), "0.8 for 80 %"),
+    "interval of text": (lambda: hsx.task_set(3, arrivals="miso", interval_s="60"), "above zero"),
+    "intervals": (lambda: hsx.task_set(3, arrivals="miso", interval_s=np.ones(3)), "above zero"),
+    "trace": (lambda: hsx.task_set(3, trace=5), "trace: found 5"),
     "arrivals=5": (lambda: hsx.task_set(3, arrivals=5), "found int"),
     "batch_sizes=(0,)": (lambda: hs.task_set(3, batch_sizes=(0,)), "batch_sizes: found 0"),
     "batch_sizes=8": (lambda: hsx.task_set(3, batch_sizes=8), "batch sizes"),
     "duration": (lambda: hs.iterations("resnet50:8", 0), "duration_s: found 0"),
+    "duration of text": (lambda: hsx.iterations("resnet50:8", "5"), "duration_s: found '?5"),
     "jobs of a frame": (lambda: hsx.import_jobs(frame(), {}), "object of DataFrame"),
     # Workloads and tasks
     "model": (lambda: hs.plan([hs.Task(0, hs.Workload("resnet-50", 8), 9.0)], C), "resnet-50"),
@@ -101,6 +115,11 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
             ("frame without a column", lambda: frame().drop(columns="iterations"), "iterations"),
             ("frame with a bad cell", lambda: frame().assign(batch_size=7.5), "row 0, column batch_size: found '7.5'"),
             ("empty frame", lambda: frame()[:0], "no task"),
+            (
+                "a column twice",
+                lambda: pd.concat([frame(), frame()["id"]], axis=1),
+                "column id: found the column twice",
+            ),
             ("arrivals", lambda: hs.task_set(3, arrivals="miso"), "arrivals"),
             ("too large", lambda: hs.task_set(3, batch_sizes=(4096,)), "fits no GPU"),
         )
@@ -136,6 +155,10 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "plan, other tasks": (lambda: hs.run(hs.task_set(3, seed=9), C, plan().trade_off), "not the plan's"),
     "plan, fewer tasks": (lambda: hs.run(hs.task_set(2), C, plan().trade_off), "found 2 tasks"),
     "plan, other cluster": (lambda: hs.run(3, "2xA100", plan().trade_off), "2xA100"),
+    **{
+        f"tick_s={tick_s!r}": (lambda tick_s=tick_s: hs.run(3, C, with_ticks(tick_s)), "a time above 0 s")
+        for tick_s in (0, -1, math.nan, math.inf, "60", True)
+    },
     "decide with one argument": (lambda: hsx.run(3, C, OneArgument()), "2 arguments"),
     "function with two arguments": (lambda: run_function(lambda event, view: []), "3 arguments"),
     "decide returns None": (lambda: run_function(lambda *_: None), "returned None"),
@@ -161,10 +184,26 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "settings": (lambda: hsx.plan(3, C, settings={"solutions": 3}), "Import Settings"),
     "Settings of text": (lambda: Settings(population=any_type("x")), "population: found x"),
     "effort": (lambda: hsx.optimise(3, C, effort=3), "SearchSettings"),
+    "seed of a predictor": (lambda: hsx.load_predictor("1"), "seed: found '1'"),
+    **{
+        f"max_time_s={value!r}": (lambda value=value: hsx.run(3, C, max_time_s=value), "max_time_s")
+        for value in ("1", math.nan, 0)
+    },
+    "cells": (lambda: hsx.compare(3, C, "fifo", seeds=1, cells=5), "found 5"),
+    "grid": (lambda: sweep(any_type(3)), "make_grid"),
+    "grid of a frame": (lambda: make_grid("fifo", C, any_type(frame())), "number of tasks"),
+    "plan file of a front": (lambda: hsx.write_plan("plan.json", plan()), "front.trade_off"),
+    **{
+        f"{read.__name__}({path!r})": (lambda read=read, path=path: read(any_type(path)), f"found {path}")
+        for read in (hs.read_tasks, hs.read_plan, read_grid)
+        for path in (None, 0)
+    },
     "predictor": (lambda: hsx.plan(3, C, predictor="forest"), "load_predictor"),
     "power limit": (lambda: hs.run(3, C, "random", power_limit=[900]), "limit_w"),
     "explore": (lambda: hsx.explore(plan().trade_off), "object of Plan"),
     "front of too few columns": (lambda: hs.problem(3, C).front(np.zeros((2, 2))), r"\(p, 3\)"),
+    "front of no rows": (lambda: hs.problem(3, C).front(np.zeros((0, 3))), "at least one row"),
+    "front of 3": (lambda: hsx.Front.of(3), "at least one Plan"),
     "front of other GPUs": (lambda: hs.problem(3, C).front(np.full((1, 3), 9)), "0 to 1"),
     **{
         f"budget_s={budget!r}": (lambda budget=budget: hsx.optimise(3, C, budget_s=budget), "above zero")

@@ -12,6 +12,8 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from heshare.devices.task_sizes import draw as recipe
 from heshare.devices.task_sizes import draw_for
 from heshare.lab.limits import LimitSource, PowerLimit, check_cluster
@@ -24,10 +26,10 @@ from heshare.prediction.oracle import DevicePredictor
 from heshare.prediction.predictor import Predictor
 from heshare.prediction.profile_predictor import ProfilePredictor, Trained
 from heshare.profiles import store
-from heshare.shared import display, plugins
+from heshare.shared import display, files, plugins
 from heshare.shared.code_version import files_hash
 from heshare.shared.errors import InputError, require, unknown
-from heshare.shared.inputs.bounds import MOST_CELLS
+from heshare.shared.inputs.bounds import MOST_CELLS, check_whole
 from heshare.shared.yaml_nodes import read_values
 from heshare.world import catalogue
 from heshare.world.arrivals import ARRIVALS, INTERVAL_S, check_arrivals, split_load
@@ -105,8 +107,7 @@ def make_grid(
     """
     limit = None if power_limit is None else PowerLimit.parse(power_limit)
     for name, value, least in (("seeds", seeds, 1), ("seed", seed, 0)):
-        good = _is_int(value) and value >= least
-        require(name, repr(value), good, f"a whole number of at least {least}", _ACTION)
+        check_whole(name, value, least=least)
 
     sizes = _listed("batch_sizes", batch_sizes)
     for size in sizes:
@@ -164,7 +165,7 @@ def make_grid(
             tuple(read),
         )
         scenarios.append(scenario)
-    return Grid(scenarios, made, seeds, seed)
+    return Grid(scenarios, made, int(seeds), int(seed))
 
 
 def parse_grid(values: Mapping[str, Any], *, file: str | Path | None = None) -> Grid:
@@ -198,7 +199,7 @@ def read_grid(path: str | Path) -> Grid:
 
 def grid_values(path: str | Path) -> dict[str, Any]:
     """Return the arguments of `make_grid` that a YAML file has, not checked; errors as `read_grid`."""
-    values = read_values(Path(path), "a grid in YAML", "Correct the file.")
+    values = read_values(files.as_path(path), "a grid in YAML", "Correct the file.")
     expected = "lines such as `policies: [random, sched-only]`"
     action = "Name the policies, and what differs from the defaults."
     require(None, f"a {type(values).__name__}", isinstance(values, dict), expected, action, file=path)
@@ -228,7 +229,9 @@ def _each(name: str, values: Any, make: Callable[[Any], tuple[object, Any]]) -> 
 
 
 def _listed(name: str, value: Any) -> list[Any]:
-    values = list(value) if isinstance(value, list | tuple) else [value]
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    values = list(value) if isinstance(value, list | tuple | range) else [value]
     require(name, repr(value), len(values) > 0, "a list with at least one value", _ACTION)
     return values
 

@@ -15,8 +15,8 @@ import msgspec
 import numpy as np
 
 from heshare.scheduling.plan import Batch, Plan
-from heshare.shared import files
-from heshare.shared.errors import InputError
+from heshare.shared import display, files
+from heshare.shared.errors import InputError, require
 from heshare.world import catalogue
 from heshare.world.cluster import Cluster
 from heshare.world.gpu import Gpu
@@ -46,6 +46,7 @@ def write_plan(path: str | Path, plan: Plan) -> Path:
         ...     hs.read_plan(hs.write_plan(f"{folder}/plan.json", plan)) == plan
         True
     """
+    require("plan", display.found(plan), isinstance(plan, Plan), "a Plan", "Pass one, such as front.trade_off.")
     values = {
         "format": FORMAT,
         "cluster": _cluster_to_json(plan.cluster),
@@ -73,6 +74,7 @@ def read_plan(path: str | Path) -> Plan:
         True
     """
     action = "Write it with `heshare plan --out DIR` or hs.write_plan."
+    path = files.as_path(path)
     try:
         read = msgspec.json.decode(files.read_input(path), type=_PlanFile)
         return Plan(_cluster_from_json(read.cluster), read.tasks, read.queues, read.energy_j, read.jct_s)

@@ -30,7 +30,7 @@ from heshare.policies.policy import Policy
 from heshare.prediction.predictor import Predictor
 from heshare.running.result import Run
 from heshare.running.run import run
-from heshare.shared import files
+from heshare.shared import display, files
 from heshare.shared.code_version import CHANGED, files_hash, package_version
 from heshare.shared.disk_cache import NotCachedWarning
 from heshare.shared.errors import require
@@ -121,6 +121,9 @@ def sweep(
         InputError: `n_jobs` out of range, a folder that is not writable, or a metric that returns no number.
         InterruptedWithResult: a Ctrl-C after the first run, with the rows of the finished ones.
     """
+    require(
+        "grid", display.found(grid), isinstance(grid, Grid), "a Grid", "Make one by make_grid(...) or read_grid(...)."
+    )
     good = n_jobs is None or (
         isinstance(n_jobs, int) and not isinstance(n_jobs, bool) and (n_jobs >= 1 or n_jobs == -1)
     )

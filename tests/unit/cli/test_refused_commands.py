@@ -37,7 +37,13 @@ REFUSED = [
     ("jobs run none.yaml", "no such file"),
     ("jobs run --resume nowhere", "journal"),
     ("jobs run --resume nowhere --power-limit 500", "--power-limit"),
+    # Modules of the user's own
+    ("run --policy broken:Mine", "broken.py, line 1"),
+    ("compare --policy ends:Mine --tasks 2 --cluster 1xT4", "__main__"),
     # Values
+    ("run --tasks 2 --cluster 1xT4 --arrivals exponential@80", "at most 10"),
+    ("run --tasks venus:5@80 --cluster 1xV100 --policy fifo", "at most 10"),
+    ("compare --policy sjf --policy sjf --tasks 2", "sjf twice"),
     ("estimate V10 resnet50:16", "A100"),
     ("plan --trace nowhere.csv", "nowhere.csv"),
     ("run --policy fifo --cluster 16xV100 --tasks venus:", "venus"),
@@ -71,6 +77,8 @@ def test_refused(command: str, found: str, tmp_path: Path, monkeypatch: pytest.M
     """A wrong command ends with exit code 2 and one line that names what was found or expected."""
     (tmp_path / "file").touch()
     (tmp_path / "jobs.yaml").write_text(JOBS)
+    (tmp_path / "broken.py").write_text("def\n")
+    (tmp_path / "ends.py").write_text("import sys\nsys.exit(0)\n")
     monkeypatch.chdir(tmp_path)
 
     done = CliRunner().invoke(app, command.split(" "))
@@ -80,7 +88,7 @@ def test_refused(command: str, found: str, tmp_path: Path, monkeypatch: pytest.M
     assert done.stderr.startswith("heshare: ")
     assert done.stderr.count("\n") == 1
     assert found in done.stderr
-    assert {path.name for path in tmp_path.iterdir()} == {"file", "jobs.yaml"}
+    assert {path.name for path in tmp_path.iterdir()} - {"__pycache__"} == {"file", "jobs.yaml", "broken.py", "ends.py"}
 
 
 def test_live_without_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
