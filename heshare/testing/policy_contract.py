@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
+from traceback import extract_tb
 from typing import Any
 
 import numpy as np
@@ -106,7 +107,8 @@ class PolicyContract:
 
     def test_does_what_it_declares(self, policy: Policy) -> None:
         """Its traits (Table I) are those that its runs show."""
-        assert self.observed(policy) == policy.traits
+        observed = self.observed(policy)
+        assert observed == policy.traits, f"it declares {policy.traits}; its runs show {observed}"
 
     def observed(self, policy: Policy) -> Traits:
         """Return the traits that runs show: the policy sets clocks, shares GPUs, distinguishes types of GPU.
@@ -192,7 +194,7 @@ def check_policy(make: Callable[[], Policy]) -> list[str]:
         A sentence for each test that it passed.
 
     Raises:
-        AssertionError: a test fails.
+        AssertionError: a test fails; the message names the policy and the test, and what was found.
         InputError: `make` requires arguments; it may be a policy object by mistake.
     """
     check_arguments(make, "none, for a function that returns a policy", 0, "check_policy")
@@ -200,7 +202,13 @@ def check_policy(make: Callable[[], Policy]) -> list[str]:
     passed = []
     for name in sorted(vars(PolicyContract)):
         if name.startswith("test_"):
-            test = getattr(contract, name)
-            test(make())
-            passed.append(" ".join(str(test.__doc__).split()))
+            test, policy = getattr(contract, name), make()
+            sentence = " ".join(str(test.__doc__).split())
+            try:
+                test(policy)
+            except AssertionError as error:
+                # Without pytest an assertion has no message; its source line says what was expected.
+                failed = str(error).strip() or extract_tb(error.__traceback__)[-1].line
+                raise AssertionError(f"{policy.name} does not keep to {name}: {sentence} But {failed}") from error
+            passed.append(sentence)
     return passed

@@ -5,7 +5,7 @@ from support.scripted_policy import ScriptedPolicy
 
 from heshare.policies.policy import Start, Traits
 from heshare.policies.registry import make, policies
-from heshare.testing.policy_contract import PolicyContract
+from heshare.testing.policy_contract import PolicyContract, check_policy
 
 OTHER_PLANS = ("en-opt", "jct-opt", "en-opt/literal", "jct-opt/literal")
 """Other plans of the fronts of which Trade-off runs one."""
@@ -35,6 +35,20 @@ class TestPolicyOfOneFunction(PolicyContract):
         policy = ScriptedPolicy(decide)
         policy.traits = Traits(frequency=False, multi_task=True, heterogeneous=False)
         return policy
+
+
+def test_message():
+    """Without pytest a failed contract names the policy, the test and what was found."""
+
+    def lying():
+        policy = ScriptedPolicy(lambda event, view: [Start(task.id, 0) for task in view.waiting])
+        policy.traits = Traits(frequency=True, multi_task=True, heterogeneous=False)
+        return policy
+
+    with pytest.raises(
+        AssertionError, match=r"scripted .*test_does_what.*frequency=True.*frequency=False"
+    ):
+        check_policy(lying)
 
 
 def test_false_traits():
