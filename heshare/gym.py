@@ -3,25 +3,28 @@
 It needs the extra `gym`, and uses the event loop of every run (`heshare.running.loop`).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from numbers import Integral
 from typing import Any, Unpack, cast
 
 import numpy as np
 
 from heshare import arguments
 from heshare.lab.sweeps.random_streams import Repetition
-from heshare.policies.policy import Action, Event, Policy, SetClock, Start, Traits, View
+from heshare.policies.policy import Action, Event, Policy, SetClock, Start, Traits, View, check_arguments
 from heshare.prediction.predictor import Predictor
 from heshare.running.loop import Loop
 from heshare.running.result import Run
 from heshare.running.run import BegunRun
 from heshare.shared.arrays import FloatArray
+from heshare.shared.display import found
 from heshare.shared.errors import InputError, require
 from heshare.shared.extras import require_extra
 from heshare.shared.inputs.bounds import check_whole
 from heshare.world.catalogue import memory_mib
 from heshare.world.cluster import Cluster
-from heshare.world.task import TaskSet
+from heshare.world.task import Task, TaskSet
 from heshare.world.task_set import TaskOptions
 from heshare.world.workload import Workload
 
@@ -30,8 +33,10 @@ require_extra("gym", "heshare.gym")
 import gymnasium  # noqa: E402
 from gymnasium import spaces  # noqa: E402
 
-_HELD, _PCT, _FREE, _POWER, _NEXT = 0, 1, 2, 4, 5
+_HELD, _PCT, _FREE, _CLOCK, _POWER, _NEXT = range(6)
 _Result = tuple[dict[str, Any], float, bool, bool, dict[str, Any]]
+Agent = Callable[[dict[str, Any], Any], int]
+"""Returns an action for an observation and its mask of valid actions."""
 
 
 class SchedulingEnv(gymnasium.Env[dict[str, Any], Any]):
@@ -46,13 +51,15 @@ class SchedulingEnv(gymnasium.Env[dict[str, Any], Any]):
 
     Observations, all 0 to 1: `gpus`, one row each: tasks over `most`, sum of percentages, free memory over all memory,
     SM clock over the top clock, power over the limit, and time until its next task completes, the last three as of the
-    last event. `waiting`, one row a slot: 1 for a task, memory over the largest GPU's, time since arrival, and for each
-    of `cluster.kinds` predicted time and energy of the whole task alone at the top clock, 0 where it does not fit.
-    `counts`: tasks waiting and to arrive, over all. Unbounded values x are x / (x + a): a is 1 h, 1 MJ, 100 %.
+    event. `waiting`, one row a slot: 1 for a task, memory over the largest GPU's, time since arrival, then predicted
+    times of the whole task alone at the top clock on each of `cluster.kinds`, then its energies there, 0 where it does
+    not fit. `counts`: tasks waiting and to arrive, over all. Unbounded values x are x / (x + a): a is 1 h, 1 MJ, 100 %.
 
     Reward: `-(energy_weight * joules + time_weight * task-seconds)` since the last step (the first: since 0 s), of all
     GPUs and of tasks that wait or run: over an episode `run.energy_cluster_j` and the sum of `run.jct_s`. `info["run"]`
     of the last step is the `Run` of the episode.
+
+    `as_policy` makes a trained agent a policy, for `hs.run`, `hs.compare` and grids.
 
     Args:
         tasks: number of tasks that an episode draws, or the task set of all; see `heshare.arguments.TasksLike`.
@@ -105,26 +112,43 @@ class SchedulingEnv(gymnasium.Env[dict[str, Any], Any]):
         good = len(clocks) > 0 and all(each is None or 0 < each <= 1 for each in clocks)
         require("clocks", clocks, good, "None, or parts of the top clock", "Write them like (None, 0.8).")
         self._weights = (energy_weight, time_weight)
-        self._percentages = percentages
         slots = check_whole("slots", slots, least=1)
         most = check_whole("most", most, least=1)
+        self._choices = _Choices(self.cluster, slots, most, tuple(percentages), tuple(clocks))
+        self._decider = _Decider(self._choices, self._predictor)
 
-        # For each GPU: the clocks to choose from, and the upper limits of its values in an observation.
-        gpus = self.cluster.gpus
-        grids = [(gpu.max_mhz, np.array(gpu.clocks_mhz)) for gpu in gpus]
-        below = [[each and grid[grid <= max(each * top, grid[0])][-1] for each in clocks] for top, grid in grids]
-        self._clocks = [[None if each is None else int(each) for each in row] for row in below]
-        limits = [(min(most, gpu.mps_clients), 1, gpu.memory_mib, gpu.max_mhz, gpu.tdp_w, 1) for gpu in gpus]
-        self._limits = np.array(limits, float).T
-        self._alone: dict[Workload, FloatArray] = {}
-
-        self.shape = (slots, len(gpus), len(percentages), len(clocks))
+        self.shape = self._choices.shape
         self.action_space = spaces.Discrete(1 + int(np.prod(self.shape)))
-        shapes = {"gpus": (len(gpus), 6), "waiting": (slots, 3 + 2 * len(self.cluster.kinds)), "counts": (2,)}
+        kinds, gpus = len(self.cluster.kinds), len(self.cluster)
+        shapes = {"gpus": (gpus, 6), "waiting": (slots, 3 + 2 * kinds), "counts": (2,)}
         boxes: Any = {name: spaces.Box(0.0, 1.0, shape, np.float32) for name, shape in shapes.items()}
         self.observation_space = cast(Any, spaces.Dict(boxes))
         self._seed = -1
         self._repetition = 0
+
+    def as_policy(self, agent: Agent, *, name: str = "agent") -> Policy:
+        """Return a policy that decides as an agent does in this environment, with the same observations.
+
+        Args:
+            agent: called as `agent(observation, action_mask)`; returns an action. One that is not valid is replaced by
+                the first valid one.
+            name: of the policy in results.
+
+        Raises:
+            InputError: `agent` cannot be called with two arguments; in a run, another cluster than this environment's.
+
+        Example:
+            >>> import heshare as hs
+            >>> from heshare.gym import SchedulingEnv
+            >>> env = SchedulingEnv(4, "1xT4,1xA100")
+            >>> first = env.as_policy(lambda observation, mask: int(mask[1:].argmax()) + 1)
+            >>> hs.run(4, "1xT4,1xA100", first)
+            Run(agent, 4 tasks on 1xT4,1xA100, 2.25 MJ, average JCT 12,028 s, emulated)
+        """
+        good = callable(agent)
+        require("agent", found(agent), good, "a function of the observation and the mask", "Pass a function.")
+        check_arguments(agent, "the observation and the mask of valid actions", 2, name)
+        return AgentPolicy(agent, self._choices, name)
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[dict[str, Any], dict[str, Any]]:
         """Begin an episode; return the observation and info.
@@ -142,10 +166,13 @@ class SchedulingEnv(gymnasium.Env[dict[str, Any], Any]):
         else:
             tasks = arguments.as_tasks(self._source, streams)
 
+        self._decider.begin()
+        for task in tasks:
+            self._decider.features_of(task)  # refuses a task that no GPU can hold
         self._begun = BegunRun(
             tasks,
             self.cluster,
-            _Agent(),
+            _Stepped(),
             predictor=self._predictor,
             rng=self.np_random,
             kind=_SteppingLoop,
@@ -154,47 +181,26 @@ class SchedulingEnv(gymnasium.Env[dict[str, Any], Any]):
         self._steps = self._loop.steps()
         self._run: Run | None = None
 
-        # The row of each task in observations; column 2 is its waiting time, set at each observation.
-        self._memory_mib = np.array([memory_mib(task.workload) for task in tasks])
-        self._arrival_s = np.array([task.arrival_s for task in tasks])
-        alone = np.array([self._alone_of(task.workload) for task in tasks])
-        time_s = alone[:, 0] * np.array([task.iterations for task in tasks])[:, None]
-        energy_j = time_s * alone[:, 1]
-        one = np.ones(len(tasks))
-        size = self._memory_mib / self._limits[_FREE].max()
-        parts = one, size, one, *(time_s / (time_s + 3600)).T, *(energy_j / (energy_j + 1e6)).T
-        self._features = np.array(parts, np.float32).T
-
-        self._gpus = np.zeros(self._limits.shape)
-        self._versions = [-1] * self.shape[1]
-        self._requested: list[int | None] = [None] * self.shape[1]
-        self._actions: list[Action] = []
+        self._power_w = np.zeros(len(self.cluster))
+        self._versions = [-1] * len(self.cluster)
         self._now_s = self._energy_j = self._task_s = self._spent = 0.0
-        self._present = 0
+        self._present, self._tasks = 0, len(tasks)
 
-        self._read_gpus()
+        self._read_power()
         self._proceed()
-        return self._observation(), self._info()
+        return self._decider.observation(), self._info()
 
     def step(self, action: Any) -> _Result:
         """Start a task or wait; return the observation, the reward, whether all tasks are complete, False, and info."""
-        if not 0 <= action < len(self._mask):
+        if not 0 <= action < len(self._decider.mask):
             raise InputError(repr(action), f"an action of {self.action_space}", "Choose one of info['action_mask'].")
         if self._run is not None:
             raise gymnasium.error.ResetNeeded("The episode has ended: call reset().")
-        chosen = int(action) if self._mask[action] else int(self._mask.argmax())
-        if chosen:
-            slot, gpu, percentage, clock = map(int, np.unravel_index(chosen - 1, self.shape))
-            task, mps_pct = self._waiting.pop(slot), int(self._percentages[percentage])
-            self._set_clock(gpu, self._clocks[gpu][clock])
-            self._actions.append(Start(task.id, gpu, mps_pct))
-            self._gpus[: _FREE + 1, gpu] += (1, mps_pct, -self._memory_mib[task.id])
-            self._mark()
-        else:
+        if not self._decider.take(int(action)):
             self._answer()
             self._proceed()
         spent, self._spent = self._spent, float(np.dot(self._weights, (self._energy_j, self._task_s)))
-        return self._observation(), spent - self._spent, self._run is not None, False, self._info()
+        return self._decider.observation(), spent - self._spent, self._run is not None, False, self._info()
 
     def _proceed(self) -> None:
         # Process events until one needs a decision of the agent, or to the end.
@@ -206,86 +212,213 @@ class SchedulingEnv(gymnasium.Env[dict[str, Any], Any]):
 
             passed_s = event.time_s - self._now_s
             self._now_s = event.time_s
-            self._energy_j += passed_s * float(self._gpus[_POWER].sum())
+            self._energy_j += passed_s * float(self._power_w.sum())
             self._task_s += passed_s * self._present
 
-            view = loop.view(self._now_s)
-            self._waiting = list(view.waiting)
-            self._pending = view.pending
-            if event.gpu is not None:
-                gpu = loop.gpus[event.gpu]
-                held_pct = sum([task.mps_pct for task in gpu.tasks.values()])
-                self._gpus[: _FREE + 1, event.gpu] = len(gpu.tasks), held_pct, gpu.free_mib
-
-            self._mark()
-            if loop.ended < len(self._arrival_s):
+            self._decider.look(loop.view(self._now_s))
+            if loop.ended < self._tasks:
                 return
             self._answer()
         self._run = self._begun.result()
 
+    def _answer(self) -> None:
+        self._loop.answer(self._decider.actions())
+        self._read_power()
+        self._present = self._tasks - self._decider.pending - self._loop.ended
+
+    def _read_power(self) -> None:
+        for index, gpu in enumerate(self._loop.gpus):
+            if gpu.version != self._versions[index]:
+                self._versions[index] = gpu.version
+                self._power_w[index] = gpu.read().power_w
+
+    def _info(self) -> dict[str, Any]:
+        about = {"action_mask": self._decider.mask, "time_s": self._now_s}
+        return {**about, **({"run": self._run} if self._run else {})}
+
+
+@dataclass(frozen=True, slots=True)
+class _Choices:
+    """What an agent chooses from; the arguments of `SchedulingEnv`."""
+
+    cluster: Cluster
+    slots: int
+    most: int
+    percentages: tuple[int, ...]
+    clocks: tuple[float | None, ...]
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """Numbers of slots, GPUs, percentages and clocks."""
+        return self.slots, len(self.cluster), len(self.percentages), len(self.clocks)
+
+    def clocks_mhz(self) -> list[list[int | None]]:
+        """Return for each GPU the clocks to choose from."""
+        chosen: list[list[int | None]] = []
+        for gpu in self.cluster.gpus:
+            grid = np.array(gpu.clocks_mhz)
+            parts = [None if each is None else max(each * gpu.max_mhz, grid[0]) for each in self.clocks]
+            chosen.append([None if most is None else int(grid[grid <= most][-1]) for most in parts])
+        return chosen
+
+
+class _Decider:
+    """The decisions of an agent at one event after the other: what it sees, what it may do, and what it has done."""
+
+    def __init__(self, choices: _Choices, predictor: Predictor) -> None:
+        self._choices, self._predictor = choices, predictor
+        self._clocks = choices.clocks_mhz()
+        # By GPU the upper limits of its values in an observation.
+        gpus = choices.cluster.gpus
+        limits = [(min(choices.most, gpu.mps_clients), 1, gpu.memory_mib, gpu.max_mhz, gpu.tdp_w, 1) for gpu in gpus]
+        self._limits = np.array(limits, float).T
+        self._alone: dict[Workload, FloatArray] = {}
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin a run."""
+        self._rows: dict[int, FloatArray] = {}
+        self._memory_mib: dict[int, float] = {}
+        self._requested: list[int | None] = [None] * len(self._choices.cluster)
+        self._all = 0
+
+    def look(self, view: View) -> None:
+        """See the cluster at an event."""
+        self._now_s, self.pending = view.now_s, view.pending
+        self._waiting = list(view.waiting)
+        self._all = self._all or len(self._waiting) + view.pending
+        self._actions: list[Action] = []
+        for task in self._waiting:
+            if task.id not in self._memory_mib:
+                self._memory_mib[task.id] = memory_mib(task.workload)
+
+        columns = []
+        for gpu in view.gpus:
+            running = list(gpu.running.values())
+            held_pct = sum([task.mps_pct for task in running])
+            left_s = min([task.remaining * task.time_s for task in running], default=0.0)
+            columns.append((len(running), held_pct, gpu.free_mib, gpu.sm_mhz, gpu.power_w, left_s))
+        self._gpus = np.array(columns, float).T
+        self._mark()
+
     def _mark(self) -> None:
+        choices = self._choices
         held, _, free_mib = self._gpus[: _FREE + 1]
-        self._ids = ids = [task.id for task in self._waiting[: self.shape[0]]]
-        self._mask = np.zeros(1 + int(np.prod(self.shape)), np.int8)
-        if ids:
-            fits = (self._memory_mib[ids][:, None] <= free_mib) & (held < self._limits[_HELD])
-            self._mask[1:].reshape(*self.shape[:2], -1)[: len(ids)] = fits[:, :, None]
-        self._mask[0] = self._pending > 0 or not ids or held.any()
+        seen = self._waiting[: choices.slots]
+        self.mask = np.zeros(1 + int(np.prod(choices.shape)), np.int8)
+        if seen:
+            needed_mib = np.array([self._memory_mib[task.id] for task in seen])
+            fits = (needed_mib[:, None] <= free_mib) & (held < self._limits[_HELD])
+            self.mask[1:].reshape(*choices.shape[:2], -1)[: len(seen)] = fits[:, :, None]
+        self.mask[0] = self.pending > 0 or not seen or held.any()
+
+    def take(self, action: int) -> bool:
+        """Take an action, or the first valid one in place of an invalid one; return False for waiting."""
+        chosen = action if self.mask[action] else int(self.mask.argmax())
+        if not chosen:
+            return False
+        slot, gpu, percentage, clock = map(int, np.unravel_index(chosen - 1, self._choices.shape))
+        task, mps_pct = self._waiting.pop(slot), int(self._choices.percentages[percentage])
+        self._set_clock(gpu, self._clocks[gpu][clock])
+        self._actions.append(Start(task.id, gpu, mps_pct))
+        self._gpus[: _FREE + 1, gpu] += (1, mps_pct, -self._memory_mib[task.id])
+        self._mark()
+        return True
+
+    def actions(self) -> list[Action]:
+        """Return the actions for the event; the clock of a GPU on which nothing runs is released."""
+        for gpu in np.flatnonzero(self._gpus[_HELD] == 0).tolist():
+            self._set_clock(gpu, None)
+        return self._actions
 
     def _set_clock(self, gpu: int, sm_mhz: int | None) -> None:
         if self._requested[gpu] != sm_mhz:
             self._requested[gpu] = sm_mhz
             self._actions.append(SetClock(gpu, sm_mhz))
 
-    def _answer(self) -> None:
-        for gpu in np.flatnonzero(self._gpus[_HELD] == 0).tolist():
-            self._set_clock(gpu, None)
-        self._loop.answer(self._actions)
-        self._actions = []
-        self._read_gpus()
-        self._present = len(self._arrival_s) - self._pending - self._loop.ended
-
-    def _read_gpus(self) -> None:
-        for index, gpu in enumerate(self._loop.gpus):
-            if gpu.version != self._versions[index]:
-                self._versions[index] = gpu.version
-                reading = gpu.read()
-                running = list(reading.residents.values())
-                held_pct = sum([task.resident.mps_pct for task in running])
-                next_s = gpu.device.next_event_s() if running else 0.0
-                self._gpus[:, index] = len(running), held_pct, gpu.free_mib, reading.sm_mhz, reading.power_w, next_s
-
-    def _info(self) -> dict[str, Any]:
-        return {"action_mask": self._mask, "time_s": self._now_s, **({"run": self._run} if self._run else {})}
-
-    def _observation(self) -> dict[str, Any]:
-        gpus, ids = self._gpus / self._limits, self._ids
-        left_s = np.maximum(gpus[_NEXT] - self._now_s, 0.0)
-        gpus[_NEXT] = left_s / (left_s + 3600)
+    def observation(self) -> dict[str, Any]:
+        """Return what the agent sees."""
+        gpus = self._gpus / self._limits
+        left_s = gpus[_NEXT]
+        gpus[_NEXT] = np.where(np.isfinite(left_s), left_s / (np.minimum(left_s, 1e12) + 3600), 1.0)
         gpus[_PCT] /= gpus[_PCT] + 100
-        waiting = np.zeros((self.shape[0], self._features.shape[1]), np.float32)
-        if ids:
-            waited_s = self._now_s - self._arrival_s[ids]
-            waiting[: len(ids)] = self._features[ids]
-            waiting[: len(ids), 2] = waited_s / (waited_s + 3600)
-        counts = np.array([len(self._waiting), self._pending], np.float32) / len(self._arrival_s)
+
+        seen = self._waiting[: self._choices.slots]
+        waiting = np.zeros((self._choices.slots, 3 + 2 * len(self._choices.cluster.kinds)), np.float32)
+        if seen:
+            waited_s = self._now_s - np.array([task.arrival_s for task in seen])
+            waiting[: len(seen)] = [self.features_of(task) for task in seen]
+            waiting[: len(seen), 2] = waited_s / (waited_s + 3600)
+        counts = np.array([len(self._waiting), self.pending], np.float32) / max(self._all, 1)
         return {"gpus": gpus.T.astype(np.float32), "waiting": waiting, "counts": counts}
+
+    def features_of(self, task: Task) -> FloatArray:
+        """Return a task's row in observations, without the time that it has waited (column 2).
+
+        Raises:
+            InputError: no GPU can hold the task.
+        """
+        if task.id not in self._rows:
+            time_s, power_w = self._alone_of(task.workload)
+            energy_j = task.iterations * time_s * power_w
+            size = memory_mib(task.workload) / self._limits[_FREE].max()
+            whole_s = task.iterations * time_s
+            parts = [1.0, size, 0.0, *(whole_s / (whole_s + 3600)), *(energy_j / (energy_j + 1e6))]
+            self._rows[task.id] = np.array(parts)
+        return self._rows[task.id]
 
     def _alone_of(self, workload: Workload) -> FloatArray:
         # Time of an iteration, s, and power, W, alone on each type of GPU, (2, kinds); 0 where it does not fit.
         if workload not in self._alone:
-            found, needed_mib = np.zeros((2, len(self.cluster.kinds))), memory_mib(workload)
-            for column, kind in enumerate(self.cluster.kinds):
+            kinds, needed_mib = self._choices.cluster.kinds, memory_mib(workload)
+            values = np.zeros((2, len(kinds)))
+            for column, kind in enumerate(kinds):
                 if needed_mib <= kind.memory_mib:
                     alone = self._predictor.solo([workload], kind, kind.max_mhz)
-                    found[:, column] = alone.time_s[0, 0], alone.power_w[0]
-            good = bool(found.any())
-            require("tasks", workload, good, f"a task that a GPU of {self.cluster} can hold", "Leave it out.")
-            self._alone[workload] = found
+                    values[:, column] = alone.time_s[0, 0], alone.power_w[0]
+            good = bool(values.any())
+            expected = f"a task that a GPU of {self._choices.cluster} can hold"
+            require("tasks", workload, good, expected, "Leave it out.")
+            self._alone[workload] = values
         return self._alone[workload]
 
 
-class _Agent(Policy):
+class AgentPolicy(Policy):
+    """A policy that an agent of `SchedulingEnv` decides for; made by `SchedulingEnv.as_policy`."""
+
+    gangs = False
+
+    def __init__(self, agent: Agent, choices: _Choices, name: str) -> None:
+        self.name = name
+        self.traits = Traits(
+            frequency=any(each is not None for each in choices.clocks), multi_task=choices.most > 1, heterogeneous=True
+        )
+        self._agent, self._choices = agent, choices
+
+    def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
+        """Discard all state and prepare for a run on the environment's cluster."""
+        own = self._choices.cluster
+        action = "Train an agent for this cluster, or run it on its own."
+        require("cluster", cluster, cluster == own, f"{own}, that of the agent's environment", action)
+        super().reset(cluster, predictor, rng)
+        self._decider = _Decider(self._choices, predictor)
+
+    def decide(self, event: Event, view: View) -> Iterable[Action]:
+        """Let the agent act until it waits, as in an episode."""
+        decider = self._decider
+        decider.look(view)
+        while view.waiting or view.pending or any(gpu.running for gpu in view.gpus):
+            chosen = self._agent(decider.observation(), decider.mask)
+            good = (
+                isinstance(chosen, Integral | np.ndarray) and np.ndim(chosen) == 0 and 0 <= chosen < len(decider.mask)
+            )
+            require("agent", found(chosen), good, f"an action, 0 to {len(decider.mask) - 1}", "Correct the agent.")
+            if not decider.take(int(chosen)):
+                break
+        return decider.actions()
+
+
+class _Stepped(Policy):
     name = "agent"
     traits = Traits(frequency=True, multi_task=True, heterogeneous=True)
     gangs = False
@@ -307,6 +440,6 @@ class _SteppingLoop(Loop):
     def answer(self, actions: Sequence[Action]) -> None:
         event = self.pending_event
         self.pending_event = None
-        cast(_Agent, self.policy).actions = actions
+        cast(_Stepped, self.policy).actions = actions
         if event is not None:
             super()._notify(event)

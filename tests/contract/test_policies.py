@@ -45,9 +45,7 @@ def test_message():
         policy.traits = Traits(frequency=True, multi_task=True, heterogeneous=False)
         return policy
 
-    with pytest.raises(
-        AssertionError, match=r"scripted .*test_does_what.*frequency=True.*frequency=False"
-    ):
+    with pytest.raises(AssertionError, match=r"scripted .*test_does_what.*frequency=True.*frequency=False"):
         check_policy(lying)
 
 

@@ -115,6 +115,46 @@ def test_same_decisions(arrivals: str) -> None:
         assert info["run"] == hs.run(tasks, CLUSTER, SameDecisions(), predictor=DevicePredictor())
 
 
+def by_what_is_seen(observation: dict[str, Any], mask: Any) -> int:
+    """An agent whose valid action depends on every number of its observation."""
+    total = sum(float(np.dot(part.ravel(), np.arange(1.0, part.size + 1))) for part in observation.values())
+    valid = np.flatnonzero(mask)
+    return int(valid[round(1e4 * total) % len(valid)])
+
+
+@pytest.mark.parametrize("arrivals", ["at_once", "exponential", "exponential@1.5"])
+def test_as_policy(arrivals: str) -> None:
+    """An agent as a policy sees and does what it does in the environment, in runs and comparisons."""
+    env = make(12, CLUSTER, arrivals=arrivals)
+    policy = env.as_policy(by_what_is_seen, name="mine")
+    runs = []
+    for seed in range(3):
+        observation, info = env.reset(seed=seed)
+        while "run" not in info:
+            observation, _, _, _, info = env.step(by_what_is_seen(observation, info["action_mask"]))
+        tasks = hs.task_set(12, seed=seed, arrivals=arrivals, cluster=CLUSTER)
+        alone = hs.run(tasks, CLUSTER, policy, predictor=DevicePredictor())
+        assert alone.record == info["run"].record
+        runs.append(alone)
+    own = {"arrivals": arrivals, "seeds": 1, "predictor": DevicePredictor()}
+    table = hs.compare(12, CLUSTER, [policy, "srtf"], **own)
+    assert table["policy"].tolist() == ["mine", "srtf"]
+    assert table["avg_jct_s"][0] == runs[0].avg_jct_s
+
+
+def test_wrong_agent() -> None:
+    """An agent of other arguments, actions outside of the space and another cluster are refused."""
+    env = make(2, "1xT4")
+    for agent in (3, lambda observation: 0):
+        with pytest.raises(InputError, match="observation and the mask"):
+            env.as_policy(agent)
+    for answer in (10_000, -1, None, [1, 2]):
+        with pytest.raises(InputError, match="agent: found"):
+            hs.run(2, "1xT4", env.as_policy(lambda observation, mask, answer=answer: answer))
+    with pytest.raises(InputError, match="1xT4, that of the agent"):
+        hs.run(2, "1xA100", env.as_policy(by_what_is_seen))
+
+
 def test_invalid_action() -> None:
     """An action that is not valid counts as the first valid one."""
     env = make(1, "1xT4", percentages=[30], clocks=[None])
