@@ -142,8 +142,8 @@ class SchedulingEnv(gymnasium.Env[dict[str, Any], Any]):
             >>> from heshare.gym import SchedulingEnv
             >>> env = SchedulingEnv(4, "1xT4,1xA100")
             >>> first = env.as_policy(lambda observation, mask: int(mask[1:].argmax()) + 1)
-            >>> hs.run(4, "1xT4,1xA100", first)
-            Run(agent, 4 tasks on 1xT4,1xA100, 2.25 MJ, average JCT 12,028 s, emulated)
+            >>> hs.compare(4, "1xT4,1xA100", [first, "srtf"], seeds=1)["policy"].tolist()
+            ['agent', 'srtf']
         """
         good = callable(agent)
         require("agent", found(agent), good, "a function of the observation and the mask", "Pass a function.")
