@@ -85,22 +85,24 @@ def train(profiles: pd.DataFrame, *, seed: int, kind: str = TREES) -> Trained:
 
 
 def predictor_factory(profiles: pd.DataFrame, kind: str = TREES) -> Callable[[], ProfilePredictor]:
-    """Return a function that makes predictors of one model, trained now on a user's profiles.
+    """Return a function that makes predictors of one model of a user's profiles, trained when one first predicts.
 
     Rows that `covered_rows` excludes are left out. Utilisations that were not recorded are the device model's. What the
-    profiles do not hold is refused.
-
-    Raises:
-        InputError: fewer than `LEAST_SAMPLES` samples are left.
+    profiles do not hold is refused, when something is predicted: so are fewer than `LEAST_SAMPLES` samples, which a
+    policy that predicts nothing does not need.
     """
-    with untold():
-        covered = profiles[covered_rows(profiles)].reset_index(drop=True)
-        samples = int((~is_reference(covered)).sum())
-        found = f"{samples} samples whose tasks were all recorded alone too"
-        action = "Record for longer, such as --budget 15m; the existing rows are kept."
-        require("profiles", found, samples >= LEAST_SAMPLES, f"at least {LEAST_SAMPLES}", action)
-        trained = train(covered, seed=0, kind=kind)
-    return partial(ProfilePredictor, lambda: trained)
+
+    @cache
+    def trained() -> Trained:
+        with untold():
+            covered = profiles[covered_rows(profiles)].reset_index(drop=True)
+            samples = int((~is_reference(covered)).sum())
+            found = f"{samples} samples whose tasks were all recorded alone too"
+            action = "Record for longer, such as --budget 15m; the existing rows are kept."
+            require("profiles", found, samples >= LEAST_SAMPLES, f"at least {LEAST_SAMPLES}", action)
+            return train(covered, seed=0, kind=kind)
+
+    return partial(ProfilePredictor, trained)
 
 
 def covered_rows(profiles: pd.DataFrame) -> BoolArray:

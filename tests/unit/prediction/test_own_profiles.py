@@ -5,6 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
+import heshare as hs
 from heshare.prediction.features import is_reference
 from heshare.prediction.load import LEAST_SAMPLES, covered_rows, predictor_factory
 from heshare.profiles import store
@@ -44,8 +45,9 @@ def test_factory(record: pd.DataFrame) -> None:
 
 
 def test_too_few_samples(record: pd.DataFrame) -> None:
-    """Factory refuses too few samples."""
+    """Too few samples are refused where something is predicted; other policies run."""
     samples = record[~is_reference(record) & covered_rows(record)].head(LEAST_SAMPLES - 1)
     short = pd.concat([record[is_reference(record)], samples], ignore_index=True)
     with pytest.raises(InputError, match="Record for longer"):
-        predictor_factory(short)
+        hs.run(2, "1xT4", "srtf", predictor=predictor_factory(short)())
+    assert hs.run(2, "1xT4", "fifo", predictor=predictor_factory(short)()) == hs.run(2, "1xT4", "fifo")
