@@ -39,6 +39,20 @@ class NotebookError(HeShareError):
     exit_code = 1
 
 
+class _CellError(NotebookError):
+    """A cell failed; `line` is the message without the traceback."""
+
+    def __init__(self, text: str, line: str) -> None:
+        super().__init__(text)
+        self.line = line
+
+
+class ParameterError(NotebookError):
+    """A notebook of the commit failed with parameters that differ from its profile's."""
+
+    exit_code = 2
+
+
 class _StartError(Exception):
     pass
 
@@ -92,7 +106,13 @@ def execute(
     try:
         source = notebook.path.read_bytes()
         replace(record, notebook_sha256=sha256(source).hexdigest()).write(staging)
-        _run(notebook, source, {**parameters, "out_dir": str(staging)}, executed)
+        try:
+            _run(notebook, source, {**parameters, "out_dir": str(staging)}, executed)
+        except _CellError as error:
+            if record.changed and not record.edited:
+                where = f"The cell and its traceback: {executed}"
+                raise ParameterError(f"{notebook.name} with {record.departures()}: {error.line}. {where}") from None
+            raise
         (staging / RECORD).unlink(missing_ok=True)
         _check_outputs(notebook, staging)
         moved = _move_outputs(staging, out)
@@ -138,7 +158,7 @@ def _papermill(notebook: Notebook, source: bytes, parameters: Mapping[str, objec
             start_timeout=120,
         )
     except PapermillExecutionError as error:
-        raise NotebookError(_failure(notebook, error)) from None
+        raise _failure(notebook, error) from None
     except (RuntimeError, OSError) as error:
         if not ready:
             raise _StartError(str(error)) from None
@@ -173,10 +193,11 @@ def environment() -> dict[str, str]:
     return child_environment(**SAME_BYTES, PYDEVD_DISABLE_FILE_VALIDATION="1", HESHARE_ROOT=str(files.root()))
 
 
-def _failure(notebook: Notebook, error: Any) -> str:
-    head = f"{notebook.name}: cell {error.exec_count} failed with {error.ename}: {error.evalue}"
+def _failure(notebook: Notebook, error: Any) -> "_CellError":
+    line = f"cell {error.exec_count} failed with {error.ename}: {' '.join(str(error.evalue).split())}"
     traceback = _ANSI.sub("", "\n".join(error.traceback)).strip().splitlines()
-    return "\n".join([head, *("    " + line for line in traceback[-12:])])
+    text = "\n".join([f"{notebook.name}: {line}", *("    " + each for each in traceback[-12:])])
+    return _CellError(text, line)
 
 
 def _check_cells(name: str, executed: Any) -> None:

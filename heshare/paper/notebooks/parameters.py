@@ -6,21 +6,27 @@ notebook's tagged cell and have the type that it has there.
 
 import ast
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from heshare.shared import files
-from heshare.shared.errors import InputError, unknown
+from heshare.shared.errors import InputError, require, unknown
 from heshare.shared.yaml_nodes import read_values
+from heshare.world.catalogue import check_card, resident
+from heshare.world.cluster import Cluster
+from heshare.world.task_set import LOADS
 
 TAG, LIVE = "parameters", "live"
 PROFILES = ("smoke", "paper")
 GROUPS = ("paper", "beyond")
 """The notebooks of the paper, and those of what the paper does not have; `notebooks/profiles.yaml` lists them."""
 RESERVED = ("profile", "out_dir")
+_CORRECT = "Correct the parameter."
+_LARGEST = 1_000_000
+"""Largest number of a parameter; each stands for runs, tasks, or seconds of them."""
 _NO_NOTEBOOK = ("something that is no notebook", "a Jupyter notebook, format 4")
 
 
@@ -185,10 +191,11 @@ def profile_parameters(notebook: Notebook, profile: str) -> dict[str, Any]:
 def check(notebook: Notebook, given: Mapping[str, object]) -> dict[str, object]:
     """Check the parameters given for a notebook, and return each with the type of its default.
 
-    Text is parsed as the default's type (`10`, `1e-3`, `true`, `[1, 2]`).
+    Text is parsed as the default's type (`10`, `1e-3`, `true`, `[1, 2]`). A value is in the default's range: a number
+    above zero (or of at least zero, if the default is zero), a list with an item, a GPU, cluster, load or workload.
 
     Raises:
-        InputError: an unknown name (the message gives the nearest known one) or a value of another type.
+        InputError: an unknown name (the message gives the nearest known one), or a value of another type or range.
     """
     return {name: _check_parameter(notebook, name, value) for name, value in given.items()}
 
@@ -200,10 +207,14 @@ def _check_parameter(notebook: Notebook, name: str, value: object) -> object:
         raise unknown(name, known, file=file, column="parameter")
     default = notebook.defaults[name]
     try:
-        return _coerce(value, default)
+        coerced = _coerce(value, default)
+        _check_range(coerced, default)
+        return coerced
+    except InputError as error:
+        raise InputError(error.found, error.expected, error.action, file=file, column=name) from None
     except (ValueError, SyntaxError, TypeError, RecursionError, OverflowError, MemoryError):
         expected = f"a {_type_name(default)}, such as {default!r}"
-        raise InputError(repr(value), expected, "Correct the parameter.", file=file, column=name) from None
+        raise InputError(repr(value), expected, _CORRECT, file=file, column=name) from None
 
 
 def _type_name(value: object) -> str:
@@ -228,6 +239,57 @@ def _coerce(value: object, default: object) -> object:
     if type(value) is not type(default):
         raise ValueError(value)
     return value
+
+
+def _check_range(value: object, default: object) -> None:
+    """Raise `InputError` for a value that a notebook cannot use in place of its default."""
+    if isinstance(default, list | tuple):
+        items = list(value) if isinstance(value, list | tuple) else []
+        require(None, repr(value), bool(items) or not default, "a list with an item", _CORRECT)
+        for item in items:
+            _check_items(item, list(default))
+    else:
+        _check_items(value, [default])
+
+
+def _check_items(value: object, defaults: Sequence[object]) -> None:
+    numbers = [each for each in defaults if isinstance(each, int | float) and not isinstance(each, bool)]
+    texts = [each for each in defaults if isinstance(each, str)]
+    if numbers and isinstance(value, int | float):
+        zero = min(numbers) <= 0
+        good = (value >= 0 if zero else value > 0) and value <= _LARGEST
+        expected = "a finite number of at least 0" if zero else f"a number above 0, at most {_LARGEST:,}"
+        require(None, repr(value), good, expected, _CORRECT)
+    if texts and isinstance(value, str):
+        kind = next((check for check in _TEXTS if all(_passes(check, each) for each in texts)), None)
+        if kind is not None:
+            kind(value)
+
+
+def _check_load(text: str) -> None:
+    if text not in LOADS:
+        raise unknown(text, LOADS)
+
+
+def _check_cluster(text: str) -> None:
+    for gpu in Cluster.parse(text).kinds:
+        check_card(gpu)
+
+
+def _check_workload(text: str) -> None:
+    resident(text if ":" in text else f"{text}:1")
+
+
+_TEXTS: tuple[Callable[[str], None], ...] = (_check_load, _check_cluster, _check_workload)
+"""Checks of texts: those that the default of a parameter passes hold for its values."""
+
+
+def _passes(check: Callable[[str], None], text: str) -> bool:
+    try:
+        check(text)
+    except InputError:
+        return False
+    return True
 
 
 def _error(path: Path, found: str, expected: str) -> InputError:

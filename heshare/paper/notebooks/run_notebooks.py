@@ -15,7 +15,7 @@ from joblib import Parallel, delayed
 from heshare.ops.recording import recordings
 from heshare.paper.notebooks import parameters as params
 from heshare.paper.notebooks import stamps
-from heshare.paper.notebooks.execute_notebook import ExecutedNotebook, NotebookError, execute
+from heshare.paper.notebooks.execute_notebook import ExecutedNotebook, NotebookError, ParameterError, execute
 from heshare.paper.notebooks.output_folders import choose, mine
 from heshare.paper.notebooks.parameters import Notebook, check_profile, profile_parameters
 from heshare.paper.provenance.commit import is_edited
@@ -121,7 +121,9 @@ def run(
     if failed:
         names = ", ".join(each.name for each in executed)
         others = [f"The outputs of the others are in place: {names}."] if executed else []
-        raise NotebookError("\n".join([*(str(failed[name]) for name in sorted(failed)), *others]))
+        wrong = all(isinstance(each, ParameterError) for each in failed.values())
+        kind = ParameterError if wrong else NotebookError
+        raise kind("\n".join([*(str(failed[name]) for name in sorted(failed)), *others]))
     return executed
 
 
