@@ -15,6 +15,7 @@ from heshare.paper.claims import claim_table
 from heshare.paper.notebooks import parameters, run_notebooks
 from heshare.paper.notebooks.execute_notebook import ExecutedNotebook, NotebookError
 from heshare.paper.notebooks.output_folders import folder_for, in_words
+from heshare.paper.notebooks.own_notebook import run_own
 from heshare.paper.reference import reference_results
 from heshare.paper.reference.reference_results import ComparisonOfRuns
 from heshare.shared import files
@@ -33,7 +34,8 @@ _FROM_HERE = "Every table and figure of the paper: make figures. Results beyond 
 @app.command("run")
 def run(
     names: Annotated[
-        list[str] | None, typer.Argument(help="Notebooks, by name or number (01).", autocompletion=notebook_names)
+        list[str] | None,
+        typer.Argument(help="Notebooks, by name, number (01), or the path of your own.", autocompletion=notebook_names),
     ] = None,
     group: Annotated[str | None, typer.Option(help="All notebooks of a group: paper, beyond, or all.")] = None,
     profile: Annotated[str, typer.Option(help="smoke (tiny) or paper.")] = "paper",
@@ -49,7 +51,16 @@ def run(
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
-    """Run notebooks and write their figures and tables; a misspelt parameter is an error."""
+    """Run notebooks and write their figures and tables; a misspelt parameter is an error.
+
+    The path of a notebook of your own runs it, also outside of a clone; its results, the executed copy and run.json go
+    to --out, or to NAME-run.
+    """
+    if names and any(map(parameters.is_own, names)):
+        require_extra("notebooks", "heshare notebook")
+        _run_own(names, _given(parameter), None if out is None else out.resolve(), json=json)
+        return
+
     files.root()
     require_extra("notebooks", "heshare notebook")
     known = f"Known: {', '.join(parameters.group('all'))}."
@@ -57,10 +68,7 @@ def run(
     require(None, found, bool(names) != bool(group), "names, or --group", known)
     paths = parameters.find(names or parameters.group(group or ""))
 
-    for text in parameter or ():
-        require(None, repr(text), "=" in text, "name=value", "Write -p name=value.")
-    pairs = (each.split("=", 1) for each in parameter or ())
-    given: dict[str, object] = {name.strip(): value for name, value in pairs}
+    given = _given(parameter)
     folder = None if out is None else out.resolve()
 
     executed: list[ExecutedNotebook] = []
@@ -81,6 +89,21 @@ def run(
         _print_claims_of(executed)
     if failed is not None:
         raise failed
+
+
+def _given(parameters: Sequence[str] | None) -> dict[str, object]:
+    for text in parameters or ():
+        require(None, repr(text), "=" in text, "name=value", "Write -p name=value.")
+    pairs = (each.split("=", 1) for each in parameters or ())
+    return {name.strip(): value for name, value in pairs}
+
+
+def _run_own(names: Sequence[str], given: dict[str, object], out: Path | None, *, json: bool) -> None:
+    require(None, ", ".join(names), len(names) == 1, "one notebook of your own at a time", "Run them one by one.")
+    executed = run_own(names[0], given, out)
+    _print_run([executed], executed.profile, json=json)
+    if not json:
+        typer.echo(f"Executed copy: {in_words(executed.executed.parent)}{executed.executed.name}")
 
 
 def _print_run(executed: Sequence[ExecutedNotebook], profile: str, *, json: bool) -> None:

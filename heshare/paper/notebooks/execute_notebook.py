@@ -107,32 +107,41 @@ def execute(
         source = notebook.path.read_bytes()
         replace(record, notebook_sha256=sha256(source).hexdigest()).write(staging)
         try:
-            _run(notebook, source, {**parameters, "out_dir": str(staging)}, executed)
+            run_cells(notebook, source, {**parameters, "out_dir": str(staging)}, executed, files.root())
         except _CellError as error:
             if record.changed and not record.edited:
                 where = f"The cell and its traceback: {executed}"
                 raise ParameterError(f"{notebook.name} with {record.departures()}: {error.line}. {where}") from None
             raise
         (staging / RECORD).unlink(missing_ok=True)
-        _check_outputs(notebook, staging)
+        check_outputs(notebook, staging)
         moved = _move_outputs(staging, out)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     return ExecutedNotebook(notebook.name, perf_counter() - started_s, moved, executed, out, record.profile)
 
 
-def _run(notebook: Notebook, source: bytes, parameters: Mapping[str, object], executed: Path) -> None:
+def run_cells(
+    notebook: Notebook, source: bytes, parameters: Mapping[str, object], executed: Path, folder: Path
+) -> None:
+    """Run the cells of a notebook in a new kernel that begins in `folder`; write the executed copy.
+
+    Raises:
+        NotebookError: a cell failed or never ran, or the kernel did not start.
+    """
     for attempt in (1, 2):
         try:
             with warnings.catch_warnings(action="ignore"):
-                _papermill(notebook, source, parameters, executed)
+                _papermill(notebook, source, parameters, executed, folder)
             return
         except _StartError as error:  # two kernels that start at once can choose the same port: retry
             if attempt == 2:
                 raise NotebookError(f"{notebook.name}: the kernel did not start, twice: {error}") from None
 
 
-def _papermill(notebook: Notebook, source: bytes, parameters: Mapping[str, object], executed: Path) -> None:
+def _papermill(
+    notebook: Notebook, source: bytes, parameters: Mapping[str, object], executed: Path, folder: Path
+) -> None:
     # Imported here: papermill is slow to import, and `missing_files` is needed without it.
     with without_uri_grammars():
         import nbformat
@@ -152,7 +161,7 @@ def _papermill(notebook: Notebook, source: bytes, parameters: Mapping[str, objec
             progress_bar=False,
             log_output=False,
             request_save_on_cell_execute=False,
-            cwd=str(files.root()),
+            cwd=str(folder),
             kernel_manager_class=_kernel_manager(),
             on_notebook_start=lambda notebook: ready.append(True),
             start_timeout=120,
@@ -190,7 +199,9 @@ def _kernel_manager() -> type:
 
 def environment() -> dict[str, str]:
     """Return a kernel's variables: this process's, with threads, time zone and dates pinned."""
-    return child_environment(**SAME_BYTES, PYDEVD_DISABLE_FILE_VALIDATION="1", HESHARE_ROOT=str(files.root()))
+    top = files.checkout()
+    root = {} if top is None else {"HESHARE_ROOT": str(top)}
+    return child_environment(**SAME_BYTES, PYDEVD_DISABLE_FILE_VALIDATION="1", **root)
 
 
 def _failure(notebook: Notebook, error: Any) -> "_CellError":
@@ -210,7 +221,8 @@ def _check_cells(name: str, executed: Any) -> None:
             raise NotebookError(f"{name}: cell {index} did not complete (status {status!r}): the notebook ended early")
 
 
-def _check_outputs(notebook: Notebook, folder: Path) -> None:
+def check_outputs(notebook: Notebook, folder: Path) -> None:
+    """Raise `NotebookError` for declared outputs that are missing or empty in a folder."""
     missing = [name for output in notebook.outputs for name in missing_files(output, folder)]
     if missing:
         raise NotebookError(f"{notebook.name}: declared but not written: {', '.join(missing)}")

@@ -273,27 +273,38 @@ def setup(name: str, values: Mapping[str, Any], *, outputs: Sequence[str]) -> Co
     """
     given = Path(str(values["out_dir"])) if values.get("out_dir") else None
     run = None if given is None else run_record.read(given)
-    source = notebook_parameters.read(notebook_parameters.find([name if run is None else run.notebook])[0])
+    source = _source(name, run)
     missing = [key for key in source.defaults if key not in values]
     if missing:
         raise InputError("no " + ", ".join(missing), f"the parameters of notebooks/{source.path.name}", "Define them.")
 
     parameters = notebook_parameters.check(source, {key: values[key] for key in source.defaults})
-    profile = str(parameters["profile"])
+    profile = str(parameters.get("profile", "paper"))
     notebook_parameters.check_profile(profile)
     style.apply()
     pd.set_option("display.float_format", number)
 
     if given is None or run is None:
-        changed = run_record.changed_parameters(parameters, notebook_parameters.profile_parameters(source, profile))
+        of_profile = source.defaults if source.own else notebook_parameters.profile_parameters(source, profile)
+        changed = run_record.changed_parameters(parameters, of_profile)
         run = RunRecord(source.name, profile, changed, by_hand=True)
-        given = _folder_by_hand(source.name, given)
+        given = _folder_by_hand(source, given)
         source = replace(source, outputs=tuple(outputs))
     return Context(source, parameters, given, run)
 
 
-def _folder_by_hand(name: str, given: Path | None) -> Path:
-    out = mine(name) if given is None else given
+def _source(name: str, run: RunRecord | None) -> notebook_parameters.Notebook:
+    if run is not None and run.path is not None:
+        return notebook_parameters.read_own(run.path)
+    if notebook_parameters.is_own(f"{name}.ipynb"):
+        return notebook_parameters.read_own(f"{name}.ipynb")
+    return notebook_parameters.read(notebook_parameters.find([name if run is None else run.notebook])[0])
+
+
+def _folder_by_hand(notebook: notebook_parameters.Notebook, given: Path | None) -> Path:
+    name = notebook.name
+    by_default = Path(f"{name}-run") if notebook.own else mine(name)
+    out = by_default if given is None else given
     if in_figures(out):
         action = f"Leave it empty for {in_words(mine(name))}, or run: heshare notebook run {name}."
         raise InputError(in_words(out), "a folder outside figures/", action, column="out_dir")

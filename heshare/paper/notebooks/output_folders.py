@@ -31,7 +31,8 @@ def mine(notebook: str) -> Path:
 
 def in_figures(folder: Path) -> bool:
     """Return whether a folder is the checkout's `figures/` or inside it."""
-    return folder.resolve().is_relative_to((files.root() / "figures").resolve())
+    top = files.checkout()
+    return top is not None and folder.resolve().is_relative_to((top / "figures").resolve())
 
 
 def in_words(folder: Path) -> str:

@@ -6,6 +6,7 @@ notebook's tagged cell and have the type that it has there.
 
 import ast
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -34,12 +35,13 @@ _NO_NOTEBOOK = ("something that is no notebook", "a Jupyter notebook, format 4")
 class Notebook:
     """A source notebook, read but not run.
 
-    `outputs` are the names that its `setup(...)` call declares.
+    `outputs` are the names that its `setup(...)` call declares; `own` is a user's, outside of the checkout's notebooks.
     """
 
     path: Path
     defaults: dict[str, object]
     outputs: tuple[str, ...]
+    own: bool = False
 
     @property
     def name(self) -> str:
@@ -113,6 +115,34 @@ def read(path: str | Path) -> Notebook:
     if len(tagged) != 1:
         raise _error(path, f"{len(tagged)} cells tagged {TAG!r}", "exactly one")
     return Notebook(path, _literals(path, tagged[0]), _promised_outputs(path, [source for source, _ in sources]))
+
+
+def is_own(name: str) -> bool:
+    """Return whether a name is the path of a user's own notebook, outside of the checkout's notebooks."""
+    path, top = Path(name), files.checkout()
+    inside = top is not None and path.resolve().is_relative_to((top / "notebooks").resolve())
+    return path.suffix == ".ipynb" and path.is_file() and not inside
+
+
+def read_own(path: str | Path) -> Notebook:
+    """Return a user's own notebook; it needs neither a parameters cell nor a `setup(...)` call.
+
+    Raises:
+        InputError: as `read`, for what it has.
+    """
+    path = Path(path)
+    try:
+        sources = _code(path, files.read_input(path))
+    except (OSError, UnicodeDecodeError):
+        raise _error(path, *_NO_NOTEBOOK) from None
+    tagged = [source for source, tags in sources if TAG in tags]
+    if len(tagged) > 1:
+        raise _error(path, f"{len(tagged)} cells tagged {TAG!r}", "at most one")
+    defaults = _literals(path, tagged[0]) if tagged else {}
+    # IPython's own commands are no Python.
+    plain = [re.sub(r"(?m)^\s*[%!].*$", "", source) for source, _ in sources]
+    calling = [source for source in plain if "setup(" in source]
+    return Notebook(path, defaults, _promised_outputs(path, calling) if calling else (), own=True)
 
 
 def _code(path: Path, text: str) -> list[tuple[str, list[str]]]:
@@ -201,14 +231,15 @@ def check(notebook: Notebook, given: Mapping[str, object]) -> dict[str, object]:
 
 
 def _check_parameter(notebook: Notebook, name: str, value: object) -> object:
-    file = f"notebooks/{notebook.path.name}"
+    file = str(notebook.path) if notebook.own else f"notebooks/{notebook.path.name}"
     if name not in notebook.defaults:
         known = [default for default in notebook.defaults if default not in RESERVED]
         raise unknown(name, known, file=file, column="parameter")
     default = notebook.defaults[name]
     try:
         coerced = _coerce(value, default)
-        _check_range(coerced, default)
+        if not notebook.own:
+            _check_range(coerced, default)
         return coerced
     except InputError as error:
         raise InputError(error.found, error.expected, error.action, file=file, column=name) from None
@@ -257,8 +288,8 @@ def _check_items(value: object, defaults: Sequence[object]) -> None:
     texts = [each for each in defaults if isinstance(each, str)]
     if numbers and isinstance(value, int | float):
         zero = min(numbers) <= 0
-        good = (value >= 0 if zero else value > 0) and value <= _LARGEST
-        expected = "a finite number of at least 0" if zero else f"a number above 0, at most {_LARGEST:,}"
+        good = value >= 0 if zero else 0 < value <= _LARGEST
+        expected = "a number of at least 0" if zero else f"a number above 0, at most {_LARGEST:,}"
         require(None, repr(value), good, expected, _CORRECT)
     if texts and isinstance(value, str):
         kind = next((check for check in _TEXTS if all(_passes(check, each) for each in texts)), None)

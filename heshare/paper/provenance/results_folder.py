@@ -26,7 +26,7 @@ def provenance(*inputs: str | Path, **parameters: Any) -> dict[str, Any]:
     """Return what results depend on, as values for JSON: code, data, library versions, input files and parameters.
 
     Args:
-        *inputs: files that were read, and folders, whose files all count.
+        *inputs: files that were read, and folders: the SHA-256 over all of their files.
         **parameters: such as `seed=3`; values that JSON does not have are written as text.
 
     Returns:
@@ -51,7 +51,7 @@ def _sha256(path: Path) -> str:
     require(None, "no such file", path.exists(), "a file or a folder that was read", "Correct the path.", file=path)
     if path.is_dir():
         return files_hash(sorted(each for each in path.rglob("*") if each.is_file()))
-    return files_hash([path]) if path.is_file() else ""
+    return files.sha256(path) if path.is_file() else ""
 
 
 def _plain(values: Mapping[str, Any]) -> dict[str, Any]:

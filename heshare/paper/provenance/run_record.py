@@ -25,7 +25,7 @@ class RunRecord:
 
     `asked` is the requested profile, `changed` the parameters that differ from it, `edited` whether the code
     differs from that of the commit, `by_hand` whether no runner started it; the SHA-256 is of the file that the runner
-    executed.
+    executed. `path` is that of a user's own notebook.
     """
 
     notebook: str
@@ -34,6 +34,7 @@ class RunRecord:
     edited: bool = False
     by_hand: bool = False
     notebook_sha256: str | None = None
+    path: str | None = None
 
     @property
     def profile(self) -> str:

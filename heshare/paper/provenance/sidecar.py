@@ -101,4 +101,4 @@ def _below_root(notebook: Path) -> str:
     top = files.checkout()
     if top is not None and notebook.is_relative_to(top / "notebooks"):
         return notebook.relative_to(top).as_posix()
-    return f"notebooks/{notebook.name}"
+    return notebook.name
