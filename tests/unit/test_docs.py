@@ -1,21 +1,28 @@
 """README, CONTRIBUTING and docs: examples run; commands, options, links, modules and map entries exist."""
 
+import json
 import re
 from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
+from itertools import count
 from pathlib import Path
+from typing import Any
 
+import pandas as pd
 import pytest
 import typer
 
 from heshare.cli import app
+from heshare.lab.sweeps.sweep import sweep
 from heshare.ops.executor.job_tasks import check_real_jobs
 from heshare.ops.jobs.job_file import read_jobs
 from heshare.policies import registry
 from heshare.policies.registry import policies
+from heshare.running.run import run
 from heshare.shared import plugins
+from heshare.shared.files import sha256
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 PAGES = sorted(
@@ -52,8 +59,8 @@ EXAMPLES = (
     "docs/tasks.md",
 )
 """Pages with examples in Python."""
-SLOW = ("docs/policies.md",)
-"""Pages whose examples take 2 s and more: one compares searches."""
+SLOW = ("docs/policies.md", "docs/sweeps.md")
+"""Pages whose examples take 2 s and more: they compare searches, and run a whole study."""
 
 
 @cache
@@ -84,7 +91,7 @@ def _calls(page: Path) -> Iterator[list[str]]:
 
 
 @pytest.mark.parametrize("page", [pytest.param(page, marks=[pytest.mark.slow] * (page in SLOW)) for page in EXAMPLES])
-def test_examples(page: str, capsys, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_examples(page: str, capsys, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept_cells: None) -> None:
     """The python blocks of a page run one after the other, in one namespace."""
     monkeypatch.chdir(tmp_path)
     registered = set(policies(variants=True))
@@ -98,6 +105,40 @@ def test_examples(page: str, capsys, tmp_path: Path, monkeypatch: pytest.MonkeyP
     finally:
         for name in set(policies(variants=True)) - registered:
             registry.unregister(name)
+
+
+def test_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept_cells: None) -> None:
+    """The study of the guide, with fewer tasks and seeds: at most 25 lines, resumed after a Ctrl-C, with provenance."""
+    (code,) = [each for each in _blocks(CHECKOUT / "docs/sweeps.md", "python") if "study.yaml" in each]
+    assert len([line for line in code.splitlines() if line.strip()]) <= 25
+    small = code.replace("tasks: 16", "tasks: 2").replace("seeds: 10", "seeds: 2")
+    monkeypatch.chdir(tmp_path)
+    left = count(30, -1)
+
+    def interrupted(*arguments: Any, **named: Any) -> Any:
+        if next(left) == 0:
+            raise KeyboardInterrupt
+        return run(*arguments, **named)
+
+    monkeypatch.setattr("heshare.lab.sweeps.sweep.run", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        exec(compile(small, "study", "exec"), {})
+    kept = len(list(Path("build/cells").glob("??/*.json")))
+    namespace: dict[str, Any] = {}
+    exec(compile(small, "study", "exec"), namespace)
+
+    # The counter goes on below zero: as many further runs as cells were missing.
+    cells = 3 * 3 * 4 * 2
+    assert (kept, -next(left)) == (30, cells - 30 + 1)
+    pd.testing.assert_frame_equal(namespace["table"].iloc[:, :-1], sweep(namespace["grid"]).iloc[:, :-1])
+    changes = pd.read_csv("study.csv")
+    assert len(changes) == 3 * 3 * 3
+    assert set(changes["level_pct"]) == {50.0}
+    assert namespace["panels"][0].get_ylabel().endswith("range of 2")
+    about = json.loads(Path("study.json").read_text())
+    assert about["inputs"] == {"study.yaml": sha256("study.yaml")}
+    assert about["parameters"] == {"seed": 0, "seeds": 2}
+    assert Path("study.pdf").stat().st_size > 0
 
 
 def test_job_file(tmp_path: Path) -> None:

@@ -9,9 +9,12 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from typer.testing import CliRunner
 
+from heshare.cli import app
 from heshare.paper.notebooks import parameters, run_notebooks
-from heshare.paper.notebooks.execute_notebook import NotebookError, execute
+from heshare.paper.notebooks.execute_notebook import NotebookError, ParameterError, execute
+from heshare.paper.provenance.run_record import RunRecord
 from heshare.shared.errors import InputError
 
 WRITE = (
@@ -107,6 +110,41 @@ def test_bad_parameters(tmp_path: Path, given: dict[str, object], message: str) 
     with pytest.raises(InputError, match=message):
         run_notebooks.run([book.path], profile="smoke", given=given, out=tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("number", "given"),
+    [
+        *[("04", text) for text in ("seeds=0", "tasks=-3", "batch_sizes=[]", "batch_sizes=[0]", "cluster=4xT5")],
+        *[("04", text) for text in ("seed=-1", "tasks=10000000000", "seeds=2.5", "cluster=")],
+        *[("06", text) for text in ("loads=[]", "loads=['hihg']", "kinds=['B100']", "clusters=['2xT4', 3]")],
+        *[("09", text) for text in ("urgent_loads=[-1]", "served_s=nan", "scale=0")],
+        *[("12", text) for text in ("model=llama9", "image_models=['resnet51:8']", "rate_per_s=1e999")],
+    ],
+)
+def test_parameters_out_of_range(number: str, given: str) -> None:
+    """A parameter that no run can use is one line and exit code 2, before anything runs."""
+    done = CliRunner().invoke(app, ["notebook", "run", number, "-p", given])
+    assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.output
+    assert f"column {given.partition('=')[0]}" in done.stderr
+
+
+def test_profiles_in_range() -> None:
+    """Every notebook accepts the parameters of its profiles."""
+    for profile in parameters.PROFILES:
+        assert run_notebooks.prepare(parameters.find(), profile, {})
+
+
+@pytest.mark.slow
+def test_failed_with_parameters(tmp_path: Path) -> None:
+    """A cell that fails with other parameters is one line that names them, the cell and the executed copy."""
+    book = toy_notebook(tmp_path, WRITE, "sizes[1]")
+    record = RunRecord("toy", "paper", {"sizes": [1]})
+    with pytest.raises(ParameterError, match=r"toy with sizes = \[1\]: cell .* IndexError") as failed:
+        execute(book, {"sizes": [1]}, tmp_path / "out", tmp_path / "copies", record)
+    assert failed.value.exit_code == 2
+    assert "\n" not in str(failed.value)
+    assert str(tmp_path / "copies" / "toy.ipynb") in str(failed.value)
 
 
 def test_parameters_from_text(tmp_path: Path) -> None:
