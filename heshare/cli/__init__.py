@@ -130,6 +130,12 @@ class _Group(TyperGroup):
                 raise
             _fail(describe(wrapped), as_json)
             raise typer.Exit(wrapped.exit_code) from None
+        except SystemExit as error:
+            place = _line_of_user_code(error)
+            if place is None:
+                raise
+            _fail(describe(HeShareError(f"{place}: it ends the process, with {error.code!r}")), as_json)
+            raise typer.Exit(HeShareError.exit_code) from None
         except Exception as error:
             place = _line_of_user_code(error)
             if place is None or hasattr(error, "exit_code") or isinstance(error, typer.Abort):
@@ -141,7 +147,7 @@ class _Group(TyperGroup):
             raise typer.Exit(128 + signal.SIGINT) from None
 
 
-def _line_of_user_code(error: Exception) -> str | None:
+def _line_of_user_code(error: BaseException) -> str | None:
     """Return the last traceback line in a policy, predictor or other function of the user, or None."""
     installed = (str(PACKAGE), sys.prefix, sys.base_prefix, "<")
     lines = [(each.filename, str(each.lineno), each.name) for each in extract_tb(error.__traceback__)]

@@ -100,7 +100,7 @@ def function(name: str, column: str) -> Callable[..., Any]:
 def _reason(error: BaseException) -> str:
     """Return in words why a module cannot be imported."""
     if isinstance(error, SyntaxError):
-        return f"{error.filename}, line {error.lineno}: {error.msg}"
+        return f"{error.filename}, line {error.lineno}: {error.msg}" if error.filename else error.msg
     if isinstance(error, SystemExit):
         return f'it ends the process with {error.code!r}; a script\'s own run belongs below if __name__ == "__main__"'
     return str(error) or type(error).__name__

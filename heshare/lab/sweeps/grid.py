@@ -29,7 +29,7 @@ from heshare.profiles import store
 from heshare.shared import display, files, plugins
 from heshare.shared.code_version import files_hash
 from heshare.shared.errors import InputError, require, unknown
-from heshare.shared.inputs.bounds import MOST_CELLS, check_whole
+from heshare.shared.inputs.bounds import MOST_CELLS, MOST_S, check_whole
 from heshare.shared.yaml_nodes import read_values
 from heshare.world import catalogue
 from heshare.world.arrivals import ARRIVALS, INTERVAL_S, check_arrivals, split_load
@@ -293,7 +293,7 @@ def _load(value: Any) -> tuple[object, Any]:
 
 def _seconds(name: str, value: Any, least_s: float) -> tuple[object, float]:
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    require(name, repr(value), number and least_s <= value < float("inf"), "seconds", _ACTION)
+    require(name, repr(value), number and least_s <= value <= MOST_S, f"seconds, at most {MOST_S:g}", _ACTION)
     return float(value), float(value)
 
 
@@ -310,6 +310,8 @@ def _trace(value: Any) -> tuple[object, str | None]:
 
 def _predictor_maker(value: Any) -> tuple[object, Callable[[], Predictor]]:
     if not isinstance(value, str):
+        expected = "the name of a predictor, or a Predictor"
+        require("predictors", display.found(value), isinstance(value, Predictor), expected, _ACTION)
         return GIVEN, partial(_same, value)
     if value in PREDICTOR_KINDS:
         return value, partial(load_predictor, kind=value)

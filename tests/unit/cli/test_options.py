@@ -60,6 +60,21 @@ def test_json_errors(words: tuple[str, ...], kind: str, part: tuple[str, str] | 
         assert error[part[0]] == part[1]
 
 
+def test_json_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a user's own policy prints is not between the JSON."""
+    base = "from heshare.policies.random_placement import Random\nprint('made')\n\n\nclass Loud(Random):\n"
+    decide = (
+        "    def decide(self, event, view):\n        print('decides')\n        return super().decide(event, view)\n"
+    )
+    (tmp_path / "loud_policy.py").write_text(base + decide)
+    monkeypatch.chdir(tmp_path)
+    for words in (["run"], ["compare", "--seeds", "1"]):
+        done = RUN.invoke(app, [*words, *SMALL, "--policy", "loud_policy:Loud", "--json"])
+        assert done.exit_code == 0, done.output
+        assert json.loads(done.stdout)["rows"]
+        assert "decides" in done.stderr
+
+
 def test_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C ends with exit code 130 and no output."""
 

@@ -11,6 +11,14 @@ from heshare.cli import app
 
 DIGITS = "9" * 4400
 JOBS = "jobs:\n  - {name: a, command: [sh, -c, 'true'], like: medium, expected_time_s: 5}\n"
+QUITS = """\
+import sys
+from heshare.policies.random_placement import Random
+
+class Mine(Random):
+    def decide(self, event, view):
+        sys.exit(0)
+"""
 REFUSED = [
     # Options that exclude or need each other
     ("compare --grid nowhere.yaml", "nowhere.yaml"),
@@ -40,6 +48,7 @@ REFUSED = [
     # Modules of the user's own
     ("run --policy broken:Mine", "broken.py, line 1"),
     ("compare --policy ends:Mine --tasks 2 --cluster 1xT4", "__main__"),
+    ("run --policy quits:Mine --tasks 2 --cluster 1xT4", "quits.py, line 6, in decide"),
     # Values
     ("run --tasks 2 --cluster 1xT4 --arrivals exponential@80", "at most 10"),
     ("run --tasks venus:5@80 --cluster 1xV100 --policy fifo", "at most 10"),
@@ -75,10 +84,12 @@ REFUSED = [
 @pytest.mark.parametrize(("command", "found"), REFUSED, ids=[command[:60] for command, _ in REFUSED])
 def test_refused(command: str, found: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A wrong command ends with exit code 2 and one line that names what was found or expected."""
+    own = {"file", "jobs.yaml", "broken.py", "ends.py", "quits.py"}
     (tmp_path / "file").touch()
     (tmp_path / "jobs.yaml").write_text(JOBS)
     (tmp_path / "broken.py").write_text("def\n")
     (tmp_path / "ends.py").write_text("import sys\nsys.exit(0)\n")
+    (tmp_path / "quits.py").write_text(QUITS)
     monkeypatch.chdir(tmp_path)
 
     done = CliRunner().invoke(app, command.split(" "))
@@ -88,7 +99,13 @@ def test_refused(command: str, found: str, tmp_path: Path, monkeypatch: pytest.M
     assert done.stderr.startswith("heshare: ")
     assert done.stderr.count("\n") == 1
     assert found in done.stderr
-    assert {path.name for path in tmp_path.iterdir()} - {"__pycache__"} == {"file", "jobs.yaml", "broken.py", "ends.py"}
+    assert {path.name for path in tmp_path.iterdir()} - {"__pycache__"} == {
+        "file",
+        "jobs.yaml",
+        "broken.py",
+        "ends.py",
+        "quits.py",
+    }
 
 
 def test_live_without_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
