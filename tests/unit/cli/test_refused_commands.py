@@ -84,7 +84,6 @@ REFUSED = [
 @pytest.mark.parametrize(("command", "found"), REFUSED, ids=[command[:60] for command, _ in REFUSED])
 def test_refused(command: str, found: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A wrong command ends with exit code 2 and one line that names what was found or expected."""
-    own = {"file", "jobs.yaml", "broken.py", "ends.py", "quits.py"}
     (tmp_path / "file").touch()
     (tmp_path / "jobs.yaml").write_text(JOBS)
     (tmp_path / "broken.py").write_text("def\n")
@@ -99,13 +98,8 @@ def test_refused(command: str, found: str, tmp_path: Path, monkeypatch: pytest.M
     assert done.stderr.startswith("heshare: ")
     assert done.stderr.count("\n") == 1
     assert found in done.stderr
-    assert {path.name for path in tmp_path.iterdir()} - {"__pycache__"} == {
-        "file",
-        "jobs.yaml",
-        "broken.py",
-        "ends.py",
-        "quits.py",
-    }
+    left = {path.name for path in tmp_path.iterdir()} - {"__pycache__"}
+    assert left == {"file", "jobs.yaml", "broken.py", "ends.py", "quits.py"}
 
 
 def test_live_without_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
