@@ -6,9 +6,10 @@ import pandas as pd
 import typer
 
 from heshare.cli.json_output import print_json
-from heshare.cli.options import Json, gpu_names, model_names, to_records
+from heshare.cli.options import PRECISION_HELP, Json, gpu_names, model_names, to_records
 from heshare.lab.advice.advice import advise as advise_on
 from heshare.paper.tables import to_text
+from heshare.world.workload import DEFAULT_PRECISION
 
 
 def advise(
@@ -20,7 +21,7 @@ def advise(
             autocompletion=model_names,
         ),
     ],
-    precision: Annotated[str, typer.Option(help="fp32 (TF32 on Ampere and later), tf32 or fp16.")] = "fp32",
+    precision: Annotated[str, typer.Option(help=PRECISION_HELP)] = DEFAULT_PRECISION,
     engine: Annotated[str, typer.Option(help="eager, or tensorrt (no host floor).")] = "eager",
     export: Annotated[
         str | None, typer.Option(help="Print the recommendation as mps (shell), slurm, hami or dra (Kubernetes YAML).")

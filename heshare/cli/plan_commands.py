@@ -30,6 +30,7 @@ from heshare.world import catalogue
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 from heshare.world.task_file import write_tasks
+from heshare.world.workload import DEFAULT_PRECISION
 
 _BOUND_TOLERANCE = 1e-3
 """Tolerance of the bound from the linear program's value: gaps are at most 0.1 points larger, in half the time."""
@@ -44,7 +45,7 @@ def estimate(
         typer.Argument(help="Workloads on it, such as resnet50:16@50 vgg19:8@50.", autocompletion=options.model_names),
     ] = None,
     sm_mhz: Annotated[int | None, typer.Option(help="SM clock, MHz; the GPU's default unless given.")] = None,
-    precision: Annotated[str, typer.Option(help="fp32 (TF32 on Ampere and later), tf32 or fp16.")] = "fp32",
+    precision: Annotated[str, typer.Option(help=options.PRECISION_HELP)] = DEFAULT_PRECISION,
     engine: Annotated[str, typer.Option(help="eager, or tensorrt (no host floor).")] = "eager",
     grid: Annotated[
         Path | None,

@@ -133,7 +133,7 @@ def read(path: Path) -> Constants:
         InputError: a value is not a number.
     """
     power, contention, utilisation = dict[str, Power](), dict[str, Contention](), Constants.utilisation
-    effects, rows = dict[tuple[str, str, str], float](), dict[tuple[str, str, str], int]()
+    effects, rows = dict[tuple[str, str, str], float](), dict[tuple[str, str, str, str], int]()
     intervals: dict[tuple[str, str, str], Uncertainty] = {}
 
     for (kind, gpu, engine, workload), fields in _fields(path).items():
@@ -148,7 +148,7 @@ def read(path: Path) -> Constants:
         elif kind == "effect":
             effects |= {(engine, workload, key): value for key, value in values.items()}
         elif kind == "rows":
-            rows[gpu, engine, workload] = int(values["rows"])
+            rows |= {(gpu, engine, precision, workload): int(value) for precision, value in values.items()}
         elif kind == "utilisation":
             utilisation = Utilisation(**values)
         elif kind == "interval":

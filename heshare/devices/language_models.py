@@ -88,7 +88,7 @@ def default_law() -> LanguageLaw:
 def language_iteration(constants: Constants, gpu_name: str, resident: Resident, shape: LanguageModel) -> Iteration:
     """Return an iteration of a language model on the GPU of that name under the resident's MPS percentage."""
     workload, law, gpu = resident.workload, default_law(), catalogue.gpu(gpu_name)
-    size, precision = workload.batch_size, workload.precision
+    size, precision = workload.batch_size, arithmetic(gpu_name, workload)
     moved, operations = shape.moved_bytes(size, precision), shape.operations(size)
     share = resident.mps_pct / 100.0
 
@@ -113,7 +113,7 @@ def language_iteration(constants: Constants, gpu_name: str, resident: Resident, 
         intensity=0.0,
         extra_s=operations_s + traffic_s,
         kernels=KERNELS_PER_LAYER * shape.layers,
-        arithmetic=arithmetic(gpu_name, precision),
+        arithmetic=precision,
         time=(time, time.beside(beside, beside)),
         power=(power, power),
     )

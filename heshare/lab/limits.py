@@ -14,7 +14,7 @@ import numpy as np
 
 from heshare.devices.board_power import idle_power_w, switching, voltage
 from heshare.devices.constants import default
-from heshare.devices.iteration_time import arithmetic, iteration_of
+from heshare.devices.iteration_time import iteration_of
 from heshare.policies.policy import (
     Action,
     Event,
@@ -787,7 +787,7 @@ def _strongest_load(gpu: Gpu, residents: Residents) -> float:
 @lru_cache(maxsize=256)
 def _strongest_network(gpu: Gpu) -> float:
     timing, networks = default().timing, [model.name for model in catalogue.models().values() if not model.language]
-    labels = dict.fromkeys(arithmetic(gpu.name, precision) for precision in PRECISIONS)
+    labels = dict.fromkeys(gpu.arithmetic(precision, "cnn") for precision in PRECISIONS)
     keys = product((gpu.name,), ENGINES, networks, labels)
     return max(known.intensity for key in keys if (known := timing.get(key)) is not None)
 

@@ -27,6 +27,7 @@ from heshare.prediction.predictor import Predictor
 from heshare.running.result import Run
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
+from heshare.world.workload import DEFAULT_PRECISION
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -81,7 +82,7 @@ class Setting:
     load: str = "mixed"
     batch_sizes: tuple[int, ...] = (4, 8)
     durations: str = task_draws.HELIOS
-    precision: str = "fp32"
+    precision: str = DEFAULT_PRECISION
     platform: str = platforms.AS_FITTED
     predictor: str = TREES
 

@@ -16,7 +16,7 @@ from heshare.shared.inputs.csv_table import Row, read_table
 from heshare.world.gpu import Gpu
 from heshare.world.language_model import DECODE, LARGEST_DECODE_M, PREFILL, SHAPE_KINDS, LanguageModel
 from heshare.world.task import Task
-from heshare.world.workload import KINDS, Model, Resident, Workload, parse_resident
+from heshare.world.workload import DEFAULT_PRECISION, KINDS, Model, Resident, Workload, parse_resident
 
 PAPER_GPUS = ("T4", "V100", "A100")
 """The GPUs of Table III, in its order: the paper's figures and the shipped profiles are of these."""
@@ -311,7 +311,7 @@ def load_class(model_name: str) -> str:
     return models()[model_name].load if model_name in models() else "none"
 
 
-def resident(text: str, /, *, precision: str = "fp32", engine: str = "eager") -> Resident:
+def resident(text: str, /, *, precision: str = DEFAULT_PRECISION, engine: str = "eager") -> Resident:
     """Return the resident of a text such as `resnet50:16@50`; an `InputError` for another form or an unknown model."""
     parsed = parse_resident(text, precision=precision, engine=engine)
     memory_mib(parsed.workload)  # raises for an unknown model

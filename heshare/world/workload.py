@@ -8,7 +8,11 @@ from heshare.shared.errors import InputError
 from heshare.shared.inputs.bounds import MOST_BATCH, parse_whole
 from heshare.world.language_model import LanguageModel
 
-PRECISIONS = ("fp32", "tf32", "fp16")
+PRECISIONS = ("fp32", "tf32", "mixed", "fp16")
+"""What a framework is set to: FP32 alone, TF32 for convolutions and matrix products, TF32 for convolutions alone, FP16.
+GPUs without TF32 run `tf32` and `mixed` in FP32 (`Gpu.arithmetic`)."""
+DEFAULT_PRECISION = "mixed"
+"""The default of PyTorch since version 1.12."""
 ENGINES = ("eager", "tensorrt")
 PHASES = ("inference", "training")
 MEASURED = "measured"
@@ -69,7 +73,7 @@ class Workload:
     Attributes:
         model: a name of `hs.models()`, or of the training workloads.
         batch_size: inference batch size, samples per iteration; in training, samples per step on one GPU.
-        precision: `fp32` (on Ampere and later TF32, as in the public records), `tf32` or `fp16`.
+        precision: one of `PRECISIONS`.
         engine: `eager` (PyTorch, host-bound when layers are small) or `tensorrt` (no host floor).
         phase: `inference`, `training` or `measured`.
 
@@ -81,7 +85,7 @@ class Workload:
 
     model: str
     batch_size: int
-    precision: str = "fp32"
+    precision: str = DEFAULT_PRECISION
     engine: str = "eager"
     phase: str = "inference"
 
@@ -147,7 +151,7 @@ class Resident:
         return f"{self.workload}@{self.mps_pct if self.sharing == 'mps' else self.sharing}"
 
 
-def parse_resident(text: str, /, *, precision: str = "fp32", engine: str = "eager") -> Resident:
+def parse_resident(text: str, /, *, precision: str = DEFAULT_PRECISION, engine: str = "eager") -> Resident:
     """Return the resident of `model[-train][:batch_size][@mps_pct]`, such as `resnet50:16@50`, or an `InputError`.
 
     A missing part is 1 or 100. Another way of sharing replaces the percentage: `resnet50:16@time-slice`,

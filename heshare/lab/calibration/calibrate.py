@@ -136,12 +136,12 @@ def _of_card(gpu: Gpu, component: str, values: Values, laboratory: str = "") -> 
     return math.exp(card_offsets(gpu)[component] + sum(effects))
 
 
-def measured_rows(rows: Sequence[Observation]) -> dict[tuple[str, str, str], int]:
-    """Return the number of fitted rows of each (GPU, arithmetic, network)."""
-    found: dict[tuple[str, str, str], int] = {}
+def measured_rows(rows: Sequence[Observation]) -> dict[tuple[str, str, str, str], int]:
+    """Return the number of fitted rows of each (GPU, engine, arithmetic, network)."""
+    found: dict[tuple[str, str, str, str], int] = {}
     for row in rows:
         for name in {task.network.name for task in row.tasks} if not row.held_out else ():
-            key = row.gpu.name, row.precision, name
+            key = row.gpu.name, row.engine, row.precision, name
             found[key] = found.get(key, 0) + 1
     return found
 
@@ -302,9 +302,9 @@ def _constants(calibration: Calibration) -> _Ranges:
         yield ("contention", gpu, "", ""), ranges
 
     yield from _effect_constants(calibration)
-    for (gpu, precision, network), count in constants.timing.effects.rows.items():
+    for (gpu, engine, precision, network), count in constants.timing.effects.rows.items():
         if gpu in catalogue.gpus() and network in catalogue.models():
-            yield ("rows", gpu, precision, network), {"rows": RangedValue(count, count, count, "rows in the fit")}
+            yield ("rows", gpu, engine, network), {precision: RangedValue(count, count, count, "rows in the fit")}
 
     source = "icloud-ecnu/igniter: L2 and DRAM utilisation by inference batch size and MPS percentage"
     utilisation = {name: RangedValue.within(each, 0.3, source) for name, each in asdict(constants.utilisation).items()}

@@ -76,13 +76,14 @@ def halves(problem: PooledProblem, fit: Fit, used: BoolArray) -> FloatArray:
 
 def supports(kept: Sequence[Observation], rows: Sequence[Observation], own: BoolArray) -> list[str]:
     """Return what estimates of the rows `own` are based on, if only the rows `kept` are known."""
-    cells = {(row.gpu.name, row.precision, task.network.name) for row in kept for task in row.tasks}
-    cards = {(gpu, precision) for gpu, precision, _ in cells}
+    cells = {(row.gpu.name, row.engine, row.precision, task.network.name) for row in kept for task in row.tasks}
+    cards = {(gpu, precision) for gpu, _, precision, _ in cells}
     found = []
     for row in (row for row, chosen in zip(rows, own, strict=True) if chosen):
-        key = row.gpu.name, row.precision
+        key = row.gpu.name, row.engine, row.precision
         known = all((*key, task.network.name) in cells for task in row.tasks)
-        found.append(CELL if known else CARD if key in cards else NONE)
+        on_card = (row.gpu.name, row.precision) in cards
+        found.append(CELL if known else CARD if on_card else NONE)
     return found
 
 

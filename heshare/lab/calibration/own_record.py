@@ -76,7 +76,7 @@ def _constants(problem: PooledProblem, values: Values, idle_w: Mapping[str, floa
     others = {key: program for key, program in PROGRAMS.items() if key[0] not in idle_w}
     timing = replace(
         shipped.timing, effects=Effects(values, measured_rows(problem.rows)), programs={**others, **own},
-        hosts=frozenset([PROGRAM]), _known={},
+        hosts=frozenset([PROGRAM]),
     )  # fmt: skip
     return replace(shipped, power=power, contention=contention, timing=timing)
 

@@ -109,7 +109,7 @@ def left_out_gpus(constants: Constants) -> Iterator[LeftOut]:
     Inference on the other GPUs is itself scaled by these trainings.
     """
     anchored = {
-        (gpu, network) for gpu, precision, network in constants.timing.effects.rows if precision in ("fp32", "tf32")
+        (gpu, network) for gpu, _, precision, network in constants.timing.effects.rows if precision in ("fp32", "tf32")
     }
     rates = {(gpu, kind): value for (gpu, kind), value in fit_rates().items() if (gpu, LIKE[kind]) in anchored}
     for gpu, kind in rates:

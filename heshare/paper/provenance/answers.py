@@ -14,7 +14,7 @@ from heshare.shared.errors import InputError
 from heshare.shared.inputs.csv_table import Row, read_table, write_rows
 from heshare.shared.version import __version__
 from heshare.world import catalogue
-from heshare.world.workload import ENGINES, PRECISIONS
+from heshare.world.workload import DEFAULT_PRECISION, ENGINES
 
 COLUMNS = ("gpu", "residents")
 OPTIONAL = ("sm_mhz", "power_limit_w", "precision", "engine")
@@ -61,7 +61,7 @@ def _rows(number: int, question: Row) -> Iterator[tuple[object, ...]]:
     gpu, residents = question.text("gpu"), question.text("residents").split()
     sm_mhz = question.whole("sm_mhz", least=1) if cells.get("sm_mhz") else None
     limit_w = question.number_of("power_limit_w", above=True) if cells.get("power_limit_w") else None
-    choices = cells.get("precision") or PRECISIONS[0], cells.get("engine") or ENGINES[0]
+    choices = cells.get("precision") or DEFAULT_PRECISION, cells.get("engine") or ENGINES[0]
     try:
         found = device_query.estimate(gpu, residents, sm_mhz, *choices, power_cap_w=limit_w)
     except InputError as error:

@@ -60,7 +60,8 @@ def test_groups():
     ("gpu", "network", "precision", "support"),
     [
         ("T4", "resnet50", "fp32", CELL),
-        ("A100", "resnet50", "fp32", CELL),
+        ("A100", "resnet50", "mixed", CELL),
+        ("A100", "resnet50", "fp32", NONE),
         ("H100", "mobilenet", "fp16", NONE),
         ("L4", "resnet50", "fp32", NONE),
     ],

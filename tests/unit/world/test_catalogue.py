@@ -9,7 +9,7 @@ import pytest
 
 from heshare.shared.errors import InputError
 from heshare.world.catalogue import gpu, gpus, memory_mib, model, paper_models, read_facts, resident
-from heshare.world.workload import Workload
+from heshare.world.workload import PRECISIONS, Workload
 
 FIELDS = {"title": "text", "layers": "whole", "clocks_mhz": "MHz", "tdp_w": "W"}
 ROWS = [
@@ -92,9 +92,18 @@ def test_memory() -> None:
         assert 0 < memory_mib(Workload(name, 4)) < memory_mib(Workload(name, 8)) < gpu("T4").memory_mib
 
 
+def test_arithmetic():
+    """The default precision computes convolutions in TF32 and matrix products in FP32; GPUs without TF32 have FP32."""
+    found = {name: [gpu(name).arithmetic(one, kind) for one in PRECISIONS for kind in ("cnn", "transformer")]
+             for name in ("V100", "A100")}  # fmt: skip
+    assert found["V100"] == ["fp32"] * 6 + ["fp16"] * 2
+    assert found["A100"] == ["fp32"] * 2 + ["tf32"] * 2 + ["tf32", "fp32"] + ["fp16"] * 2
+
+
 def test_peak():
-    """Peak FP32 is that of TF32 where there is TF32."""
+    """The peak rate of TF32 is half of that of FP16, or that of FP32 where this is higher."""
     assert [gpu(name).has_tf32 for name in ("T4", "V100", "A100", "L4", "H100")] == [False, False, True, True, True]
     assert gpu("V100").peak_tflops("fp32") == gpu("V100").fp32_tflops
-    assert gpu("A100").peak_tflops("fp32") == gpu("A100").fp16_tflops / 2
+    assert gpu("A100").peak_tflops("tf32") == gpu("A100").fp16_tflops / 2
+    assert gpu("RTX-3080-Ti").peak_tflops("tf32") == gpu("RTX-3080-Ti").fp32_tflops
     assert gpu("A10").peak_tflops("fp16") == gpu("A10").fp16_tflops
