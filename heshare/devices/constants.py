@@ -167,23 +167,23 @@ def _like_others(gpu: Gpu, power: Mapping[str, Power]) -> Power:
     # The constants of a GPU that was added after the fit: the mean of the others, relative to the room between idle
     # power and limit, to idle power or to the top clock.
     cards = [catalogue.gpu(name) for name in power]
-    room_w, own_room_w = [card.tdp_w - card.idle_w for card in cards], gpu.tdp_w - gpu.idle_w
+    room_w, gpu_room_w = [card.tdp_w - card.idle_w for card in cards], gpu.tdp_w - gpu.idle_w
     idle_w, top_mhz = [card.idle_w for card in cards], [float(card.max_mhz) for card in cards]
 
-    def mean(name: str, units: Sequence[float], own: float) -> float:
-        ratios = [float(getattr(known, name)) / unit for known, unit in zip(power.values(), units, strict=True)]
-        return own * sum(ratios) / len(ratios)
+    def mean(name: str, units: Sequence[float], unit_of_gpu: float) -> float:
+        ratios = [float(getattr(each, name)) / unit for each, unit in zip(power.values(), units, strict=True)]
+        return unit_of_gpu * sum(ratios) / len(ratios)
 
     ones = [1.0] * len(cards)
     return Power(
         idle_w=gpu.idle_w,
-        dynamic_w=mean("dynamic_w", room_w, own_room_w),
+        dynamic_w=mean("dynamic_w", room_w, gpu_room_w),
         memory=mean("memory", ones, 1.0),
         knee_mhz=mean("knee_mhz", top_mhz, float(gpu.max_mhz)),
         v_min=mean("v_min", ones, 1.0),
         memory_knee_mhz=mean("memory_knee_mhz", top_mhz, float(gpu.max_mhz)),
         parked_w=mean("parked_w", idle_w, gpu.idle_w),
-        clock_w=mean("clock_w", room_w, own_room_w),
+        clock_w=mean("clock_w", room_w, gpu_room_w),
     )
 
 
@@ -208,8 +208,8 @@ def fitted(kind: str) -> Mapping[tuple[str, str, str], Mapping[str, float]]:
     fields = _fields(files.data("calibration", "constants.csv"))
     return {
         (gpu, engine, workload): {name: float(text) for name, text in values.items()}
-        for (own_kind, gpu, engine, workload), values in fields.items()
-        if own_kind == kind
+        for (row_kind, gpu, engine, workload), values in fields.items()
+        if row_kind == kind
     }
 
 

@@ -770,7 +770,8 @@ def _busy_w(gpu: Gpu, residents: Residents, clock: Clock) -> float:
     sm_mhz = _mhz(gpu, clock)
     busy_w = power.clock_w + power.dynamic_w * _strongest_load(gpu, residents)
     rest_w = _idle_w(gpu) + idle_power_w(power, sm_mhz, gpu.max_mhz) - power.idle_w
-    return min(gpu.tdp_w, rest_w + switching(power, sm_mhz, gpu.max_mhz) * busy_w)
+    factor = float(switching(sm_mhz, power.knee_mhz, power.v_min, gpu.max_mhz))
+    return min(gpu.tdp_w, rest_w + factor * busy_w)
 
 
 @lru_cache(maxsize=4096)

@@ -212,8 +212,10 @@ def ratios(runs: pd.DataFrame, ours: str, theirs: str, metric: str, cases: Seque
         A series with the repetition and the cases as its index.
     """
     keys = [REPETITION, *cases]
-    own, other = (runs[runs[TITLE] == title].set_index(keys)[metric].astype(float) for title in (ours, theirs))
-    return own / other
+    numerator, denominator = (
+        runs[runs[TITLE] == title].set_index(keys)[metric].astype(float) for title in (ours, theirs)
+    )
+    return numerator / denominator
 
 
 def changes(

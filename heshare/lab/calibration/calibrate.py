@@ -116,7 +116,7 @@ def power_ratios(problem: PooledProblem, without: LeftOut, curves: Mapping[str, 
         if min(row.power_w, modelled_w) > idle_w:
             ratio = (row.power_w - idle_w) / (modelled_w - idle_w)
             logs.setdefault((row.laboratory, row.gpu.name), []).append(math.log(ratio))
-    ratios = [math.exp(float(np.mean(own))) for own in logs.values() if len(own) >= LEAST_POWERS]
+    ratios = [math.exp(float(np.mean(values))) for values in logs.values() if len(values) >= LEAST_POWERS]
     return min(1.0, *ratios), max(1.0, *ratios)
 
 
@@ -131,8 +131,8 @@ def contention_of(gpu: Gpu, values: Values) -> Contention:
 
 
 def _of_card(gpu: Gpu, component: str, values: Values, laboratory: str = "") -> float:
-    own = (term for term in card_terms(gpu, laboratory) if term[0][0] == component)
-    effects = (factor * values.get(name, 0.0) for name, factor in own)
+    terms = (term for term in card_terms(gpu, laboratory) if term[0][0] == component)
+    effects = (factor * values.get(name, 0.0) for name, factor in terms)
     return math.exp(card_offsets(gpu)[component] + sum(effects))
 
 
@@ -217,10 +217,10 @@ def laboratory_table(calibration: Calibration) -> pd.DataFrame:
 
     errors = problem.errors(calibration.fit.effects)
     fitted = left_out.group_table(problem, replace(calibration.left_out, errors=errors))
-    own = left_out.errors_by(fitted, ["laboratory", "quantity"]).set_index(["laboratory", "quantity"])
+    fitted_errors = left_out.errors_by(fitted, ["laboratory", "quantity"]).set_index(["laboratory", "quantity"])
     which = pd.MultiIndex.from_frame(found[["laboratory", "quantity"]])
     return found.assign(
-        fitted_mape_pct=own.loc[which, "mape_pct"].to_numpy(), within_90_pct=inside.loc[which].to_numpy()
+        fitted_mape_pct=fitted_errors.loc[which, "mape_pct"].to_numpy(), within_90_pct=inside.loc[which].to_numpy()
     )
 
 
@@ -261,12 +261,12 @@ def moved_constants(calibration: Calibration) -> pd.DataFrame:
     share = information / (information.sum(axis=0) + problem.precision)
     keys, rows = list(fit.effects), []
     for record, shares in zip(names, share, strict=True):
-        moved = [place for place in np.argsort(-shares) if not _own(keys[place], record)][:_MOVED]
+        moved = [place for place in np.argsort(-shares) if not _is_of_record(keys[place], record)][:_MOVED]
         rows += [(record, *keys[place], fit.effects[keys[place]], 100.0 * shares[place]) for place in moved]
     return pd.DataFrame(rows, columns=["record", "component", "effect", "key", "value", "share_pct"])
 
 
-def _own(name: tuple[str, str, str], record: str) -> bool:
+def _is_of_record(name: tuple[str, str, str], record: str) -> bool:
     # Whether an effect belongs to a record alone.
     return name[1] in ("record", "cell") and name[2].startswith(record)
 
@@ -296,7 +296,7 @@ def _constants(calibration: Calibration) -> _Ranges:
         ranges = {name: RangedValue.within(value, 0.3, assumed) for name, value in asdict(contention).items()}
         for name in ("steady", "by_share"):
             card = catalogue.gpu(gpu)
-            others = [_of_card(card, name, own) for own in calibration.left_out.fits.values()]
+            others = [_of_card(card, name, effects) for effects in calibration.left_out.fits.values()]
             value = _of_card(card, name, calibration.fit.effects)
             ranges[name] = RangedValue(value, min(value, *others), max(value, *others), source)
         yield ("contention", gpu, "", ""), ranges
@@ -330,7 +330,7 @@ def _effect_constants(calibration: Calibration) -> _Ranges:
     for component, effect, key in sorted(names):
         value = values.get((component, effect, key), 0.0)
         if abs(value) >= SMALLEST:
-            others = [own.get((component, effect, key), 0.0) for own in fits]
+            others = [effects.get((component, effect, key), 0.0) for effects in fits]
             yield (
                 ("effect", "", component, effect),
                 {key: RangedValue(value, min(value, *others), max(value, *others), source)},

@@ -65,16 +65,16 @@ def find(names: Sequence[str] = ()) -> list[Path]:
     Raises:
         InputError: no such notebook.
     """
-    own = {name: folder() / f"{name}.ipynb" for name in group("all")}
+    grouped = {name: folder() / f"{name}.ipynb" for name in group("all")}
     if not names:
-        return list(own.values())
+        return list(grouped.values())
 
     known = {path.stem: path for path in sorted((folder() / LIVE).glob("*.ipynb"))}
     known |= {path.stem: path for path in sorted(folder().glob("*.ipynb"))}
     chosen: list[Path] = []
     for name in names:
         stem = Path(name).stem if name.endswith(".ipynb") else name
-        match = [known[stem]] if stem in known else _numbered(stem, own) or _numbered(stem, known)
+        match = [known[stem]] if stem in known else _numbered(stem, grouped) or _numbered(stem, known)
         if not match:
             raise unknown(name, known, column="notebook")
         chosen += [path for path in match if path not in chosen]
@@ -83,8 +83,8 @@ def find(names: Sequence[str] = ()) -> list[Path]:
 
 def others() -> list[str]:
     """Return the names of the notebooks of `notebooks/` outside of all groups, such as copies and new ones."""
-    own = group("all")
-    return [path.stem for path in sorted(folder().glob("*.ipynb")) if path.stem not in own]
+    grouped = group("all")
+    return [path.stem for path in sorted(folder().glob("*.ipynb")) if path.stem not in grouped]
 
 
 def _numbered(number: str, books: Mapping[str, Path]) -> list[Path]:
@@ -106,7 +106,7 @@ def read(path: str | Path) -> Notebook:
     tagged = [source for source, tags in sources if TAG in tags]
     if len(tagged) != 1:
         raise _error(path, f"{len(tagged)} cells tagged {TAG!r}", "exactly one")
-    return Notebook(path, _literals(path, tagged[0]), _promised_outputs(path, [source for source, _ in sources]))
+    return Notebook(path, _literals(path, tagged[0]), _declared_outputs(path, [source for source, _ in sources]))
 
 
 def _code(path: Path, text: str) -> list[tuple[str, list[str]]]:
@@ -144,7 +144,7 @@ def _parsed(path: Path, source: str) -> ast.Module:
         raise _error(path, "a cell that is no Python", "cells of Python") from None
 
 
-def _promised_outputs(path: Path, sources: Sequence[str]) -> tuple[str, ...]:
+def _declared_outputs(path: Path, sources: Sequence[str]) -> tuple[str, ...]:
     calls = [
         node
         for source in sources

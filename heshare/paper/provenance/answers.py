@@ -38,8 +38,8 @@ def answer(questions: str | Path, folder: Path) -> tuple[int, Path]:
     path = Path(questions)
     if (folder / "answers.csv").exists():
         raise InputError("earlier answers", "a folder without any", "Name another folder.", file=folder / "answers.csv")
-    asked = list(read_table(path, COLUMNS, OPTIONAL))
-    rows = [row for number, question in enumerate(asked) for row in _rows(number, question)]
+    question_rows = list(read_table(path, COLUMNS, OPTIONAL))
+    rows = [row for number, question in enumerate(question_rows) for row in _rows(number, question)]
     if not rows:
         raise InputError("no question", "at least one row below the header", "Add a question.", file=path)
     header = ("question", *COLUMNS, *OPTIONAL, *ANSWERS)
@@ -53,7 +53,7 @@ def answer(questions: str | Path, folder: Path) -> tuple[int, Path]:
         "package_sha256": package_sha256(),
     }
     files.write_text(folder / "answers.json", json.dumps(about, indent=1) + "\n")
-    return len(asked), answers
+    return len(question_rows), answers
 
 
 def _rows(number: int, question: Row) -> Iterator[tuple[object, ...]]:
@@ -76,6 +76,6 @@ def _rows(number: int, question: Row) -> Iterator[tuple[object, ...]]:
     low_w, high_w = found.power_uncertainty_parts.interval(found.power_w)
     held_w = catalogue.gpu(found.gpu).tdp_w if limit_w is None else limit_w
     power = found.sm_mhz, found.power_w, low_w, min(high_w, held_w)
-    asked = (number, gpu, " ".join(residents), *[cells.get(name, "") for name in OPTIONAL])
+    question_cells = (number, gpu, " ".join(residents), *[cells.get(name, "") for name in OPTIONAL])
     for resident, task in zip(residents, found.tasks, strict=True):
-        yield (*asked, resident, task.time_s, *task.uncertainty_parts.interval(task.time_s), *power)
+        yield (*question_cells, resident, task.time_s, *task.uncertainty_parts.interval(task.time_s), *power)

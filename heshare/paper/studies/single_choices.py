@@ -75,13 +75,13 @@ def numbers_of(chosen: Sequence[Choice], systems: Mapping[str, str], *, seeds: i
     """
     found = {}
     for setting in dict.fromkeys(choice.setting for choice in chosen):
-        own = [choice for choice in chosen if choice.setting == setting]
-        named = [{**systems, **choice.instead} for choice in own]
+        of_setting = [choice for choice in chosen if choice.setting == setting]
+        named = [{**systems, **choice.instead} for choice in of_setting]
         descriptions = dict.fromkeys(text for titles in named for text in titles.values())
         runs = harness.run(setting, {text: text for text in descriptions}, seeds=seeds, seed=seed)
 
         of_section_2 = section_2(setting)
-        for choice, titles in zip(own, named, strict=True):
+        for choice, titles in zip(of_setting, named, strict=True):
             rows = pd.concat([numbers(runs, titles), of_section_2], ignore_index=True)
             found[choice.axis, choice.level] = rows.assign(axis=choice.axis, level=choice.level)
 
