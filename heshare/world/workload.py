@@ -15,6 +15,8 @@ MEASURED = "measured"
 """The phase of a workload that is known by what was measured of it alone (`heshare.lab.advice`), in no task set."""
 KINDS = ("cnn", "transformer", "decode")
 """Kinds of network: convolutions on images, whole sequences, one output position at a time."""
+LOADS = ("low", "medium", "high", "none")
+"""Load classes of Section V-B; `none` for a network that is not in Table IV."""
 SHARINGS = (
     "mps",
     "time-slice",
