@@ -59,6 +59,8 @@ def estimate(
     A workload is written model:inference_batch_size@mps_percentage; time_s is the time of an iteration. Time slices and
     MIG instances are written resnet50:16@time-slice and resnet50:16@mig-3g, training workloads eaco_vgg16-train:32.
     Low and high are the ends of the 90 % interval in any framework; inside one framework it is +- uncertainty_inside.
+    The basis of a time without rows of its network on this GPU says what is missing, whether the host takes longer than
+    the GPU, and the part of the peak rate where that is more than half.
     With --grid, answers.csv and answers.json (commit, and hashes of queries, constants and answers) are written to
     --out.
     """
@@ -80,8 +82,9 @@ def estimate(
     if json:
         print_json({**asdict(result), **power, "tasks": tasks})
         return
-    frame = pd.DataFrame(tasks).drop(columns="uncertainty_parts")
+    frame = pd.DataFrame(tasks).drop(columns=["uncertainty_parts", "basis"])
     values = {"gpu": result.gpu, "sm_mhz": result.sm_mhz, "power_w": result.power_w, **power}
+    values |= {f"basis of {task.workload}:{task.batch_size}": task.basis for task in result.tasks if task.basis}
     options.print_frame(frame, False, values)
 
 

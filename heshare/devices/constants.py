@@ -202,6 +202,9 @@ def default() -> Constants:
     return read(files.data("calibration", "constants.csv"))
 
 
+catalogue.cleared_by_registrations(default)
+
+
 @cache
 def fitted(kind: str) -> Mapping[tuple[str, str, str], Mapping[str, float]]:
     """Return the fitted constants of another model, such as `training`: values by name, by (gpu, engine, workload)."""

@@ -21,6 +21,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from heshare.devices import board_power
+from heshare.devices.basis import basis_of
 from heshare.devices.constants import IDLE, TOP, Constants, Power, card_row, default
 from heshare.devices.contention import bandwidth_waits_s
 from heshare.devices.iteration_time import Iteration, iteration_of, resident_rows
@@ -99,6 +100,7 @@ class TaskEstimate:
         anchored: whether measurements of this workload on this GPU went into the fit.
         uncertainty_parts: relative standard uncertainty of `time_s`.
         arithmetic: in what it computes, `fp32`, `tf32` or `fp16`; empty where this is not recorded.
+        basis: in one line, what the estimate leans on if it is not `anchored` (`heshare.devices.basis`).
     """
 
     workload: str
@@ -111,6 +113,7 @@ class TaskEstimate:
     anchored: bool
     uncertainty_parts: Uncertainty
     arithmetic: str = ""
+    basis: str = ""
 
     @property
     def uncertainty(self) -> float:
@@ -189,7 +192,7 @@ def co_run(
         demand_w = _solve(prepared, request_mhz, float("inf"))[1]
     limited = demand_w > power_w
     tasks = [
-        _task_estimate(constants, prepared, place, resident, reached_mhz, times_s[place], limited=limited)
+        _task_estimate(constants, gpu, prepared, place, resident, reached_mhz, times_s[place], limited=limited)
         for place, resident in enumerate(residents)
     ]
     power = [each.power[min(1, len(residents) - 1)] for each in prepared.iterations]
@@ -285,6 +288,7 @@ def _times_at(times_s: IterationTimes, card: FloatArray) -> Callable[[float], Se
 
 def _task_estimate(
     constants: Constants,
+    gpu: Gpu,
     prepared: _Shared,
     place: int,
     resident: Resident,
@@ -322,6 +326,7 @@ def _task_estimate(
         anchored=iteration.anchored,
         uncertainty_parts=uncertainty,
         arithmetic=iteration.arithmetic,
+        basis=basis_of(constants, gpu, resident, iteration, time_s, sm_slowdown),
     )
 
 

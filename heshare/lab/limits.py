@@ -793,6 +793,9 @@ def _strongest_network(gpu: Gpu) -> float:
     return max(known.intensity for key in keys if (known := timing.get(key)) is not None)
 
 
+catalogue.cleared_by_registrations(_busy_w, _strongest_load, _strongest_network)
+
+
 def _idle_w(gpu: Gpu) -> float:
     """Return the power of a GPU with a context or a held clock and nothing running, W."""
     power = default().power.get(gpu.name)

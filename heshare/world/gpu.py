@@ -9,6 +9,8 @@ import numpy as np
 from heshare.shared.errors import InputError, require
 
 _WITHOUT_TF32 = ("kepler", "maxwell", "pascal", "volta", "turing")
+ARCHITECTURES = (*_WITHOUT_TF32, "ampere", "ada", "hopper", "blackwell")
+"""Architectures of NVIDIA's GPUs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +20,7 @@ class Gpu:
     Attributes:
         name: the name used everywhere, such as `T4`, `V100`, `V100-SXM2`, `A100`.
         title: the vendor's name for figures, such as `NVIDIA Tesla T4`.
-        architecture: `turing`, `volta`, `ampere`, `ada`, `hopper` or a newer one.
+        architecture: one of `ARCHITECTURES`.
         sm_count: streaming multiprocessors.
         cuda_cores: FP32 lanes of the whole card.
         memory_mib: device memory, MiB.

@@ -8,10 +8,10 @@ from heshare.shared.errors import InputError
 from heshare.shared.inputs.bounds import MOST_BATCH, parse_whole
 from heshare.world.language_model import LanguageModel
 
-PRECISIONS = ("fp32", "tf32", "mixed", "fp16")
-"""What a framework is set to: FP32 alone, TF32 for convolutions and matrix products, TF32 for convolutions alone, FP16.
-GPUs without TF32 run `tf32` and `mixed` in FP32 (`Gpu.arithmetic`)."""
-DEFAULT_PRECISION = "mixed"
+PRECISIONS = ("mixed", "fp32", "tf32", "fp16")
+"""What a framework is set to, the default first: TF32 for convolutions alone, FP32 alone, TF32 for convolutions and matrix
+products, FP16. GPUs without TF32 run `mixed` and `tf32` in FP32 (`Gpu.arithmetic`)."""
+DEFAULT_PRECISION = PRECISIONS[0]
 """The default of PyTorch since version 1.12."""
 ENGINES = ("eager", "tensorrt")
 PHASES = ("inference", "training")
@@ -19,6 +19,8 @@ MEASURED = "measured"
 """The phase of a workload that is known by what was measured of it alone (`heshare.lab.advice`), in no task set."""
 KINDS = ("cnn", "transformer", "decode")
 """Kinds of network: convolutions on images, whole sequences, one output position at a time."""
+LOADS = ("low", "medium", "high", "none")
+"""Load classes of Section V-B; `none` for a network that is not in Table IV."""
 SHARINGS = (
     "mps",
     "time-slice",

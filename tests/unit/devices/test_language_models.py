@@ -136,10 +136,10 @@ def test_shape(tmp_path: Path):
             "without heads",
         ),
         ({"kind": ("cnn", "")}, "kind cnn without tokens"),
-        ({"kind": ("encode", "")}, "kind encode"),
+        ({"kind": ("encode", "")}, "for kind of mine"),
         ({"active_params_m": ("9000", "1e6")}, "9000 of 8030 million"),
         ({"experts": ("8", ""), "experts_used": ("9", "")}, "9 of 8 experts"),
-        ({"context": ("0", "tokens")}, "0 tokens"),
+        ({"context": ("0", "tokens")}, "for context of mine"),
         ({"context": ("1024", "words")}, "expected tokens"),
     ],
 )

@@ -18,10 +18,10 @@ def _cells(text: str) -> list[str]:
 
 
 ALONE = _cells(
-    "T4,emulated,resnet50,4,fp32,eager,100,1590,1500.0,,0.0125,0.0001,60.0,0.5,0.75,80.0,40.0,30.0,20.0,5,True"
+    "T4,emulated,resnet50,4,mixed,eager,100,1590,1500.0,,0.0125,0.0001,60.0,0.5,0.75,80.0,40.0,30.0,20.0,5,True"
 )
 SHARED = _cells(
-    "V100,emulated,vgg19,8,fp32,eager,50,1380,1380.0,bert_large:4@20+resnet18:8@10,"
+    "V100,emulated,vgg19,8,mixed,eager,50,1380,1380.0,bert_large:4@20+resnet18:8@10,"
     "0.04,0.0004,200.0,1.5,8.0,90.0,50.0,30.0,25.0,5,False"
 )
 

@@ -24,7 +24,7 @@ from heshare.shared.errors import DeviceError, InputError
 from heshare.shared.journal import Journal
 from heshare.world import catalogue
 from heshare.world.catalogue import gpu, memory_mib, paper_models
-from heshare.world.workload import PRECISIONS, Resident, Workload
+from heshare.world.workload import DEFAULT_PRECISION, PRECISIONS, Resident, Workload
 
 A100 = gpu("A100")
 
@@ -33,7 +33,7 @@ def _steps(count: int, name: str = "A100", *, seed: int = 5, **options: bool) ->
     return list(islice(budget_plan.plan(gpu(name), rng=np.random.default_rng(seed), **options), count))
 
 
-def _alone(name: str, size: int = 8, mps_pct: int = 100, precision: str = "fp32") -> tuple[Resident, ...]:
+def _alone(name: str, size: int = 8, mps_pct: int = 100, precision: str = DEFAULT_PRECISION) -> tuple[Resident, ...]:
     return (Resident(Workload(name, size, precision), mps_pct),)
 
 
