@@ -9,8 +9,8 @@ from heshare.shared.inputs.bounds import MOST_BATCH, parse_whole
 from heshare.world.language_model import LanguageModel
 
 PRECISIONS = ("mixed", "fp32", "tf32", "fp16")
-"""What a framework is set to, the default first: TF32 for convolutions alone, FP32 alone, TF32 for convolutions and matrix
-products, FP16. GPUs without TF32 run `mixed` and `tf32` in FP32 (`Gpu.arithmetic`)."""
+"""What a framework is set to, the default first: TF32 for convolutions alone, FP32 alone, TF32 for convolutions and
+matrix products, FP16. GPUs without TF32 run `mixed` and `tf32` in FP32 (`Gpu.arithmetic`)."""
 DEFAULT_PRECISION = PRECISIONS[0]
 """The default of PyTorch since version 1.12."""
 ENGINES = ("eager", "tensorrt")
