@@ -48,6 +48,3 @@ def without_fill_warning() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ModelledUtilisationWarning)
         yield
-
-
-untold = without_fill_warning  # the name that `heshare.ops.recording.profile_check` still imports

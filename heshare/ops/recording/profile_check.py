@@ -13,7 +13,7 @@ from heshare.lab.systems.fikit import kernel_table
 from heshare.prediction.features import is_reference
 from heshare.prediction.load import LEAST_SAMPLES, covered_rows
 from heshare.profiles import design, manifest, store
-from heshare.profiles.missing_utilisation import untold
+from heshare.profiles.missing_utilisation import without_fill_warning
 from heshare.profiles.schema import UTILISATIONS, broken_cells
 from heshare.shared.errors import InputError
 from heshare.world.catalogue import gpu as find_gpu
@@ -190,7 +190,7 @@ def _missing(path: Path, table: pd.DataFrame) -> Iterator[Finding]:
 
 def _missing_of(name: str, rows: pd.DataFrame) -> Iterator[tuple[str, str]]:
     reference = is_reference(rows)
-    with untold():  # a finding below reports the same
+    with without_fill_warning():  # a finding below reports the same
         samples = int((covered_rows(rows) & ~reference).sum())
     if samples < LEAST_SAMPLES:
         yield (
