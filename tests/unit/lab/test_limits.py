@@ -115,11 +115,11 @@ def test_default_clock():
 def test_grid(tmp_path):
     """A grid takes a limit from its file."""
     limit, grid = tmp_path / "limit.csv", tmp_path / "grid.yaml"
-    limit.write_text("time_s,limit_w\n0,160\n")
+    limit.write_text("time_s,limit_w\n0,170\n")
     lines = "policies: [fifo]\nclusters: 1xT4,1xA100\ntasks: 4\nseeds: 1\n"
     grid.write_text(lines)
     free = sweep(read_grid(grid))
-    for value in ("160", str(limit), "[[0, 160]]"):
+    for value in ("170", str(limit), "[[0, 170]]"):
         grid.write_text(f"{lines}power_limit: {value}\n")
         limited = sweep(read_grid(grid))
         assert list(limited.columns) == list(free.columns)
