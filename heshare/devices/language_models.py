@@ -17,9 +17,9 @@ The energy above that of an idle GPU with busy clocks is
 
     energy   = (limit - idle) (weight_energy weights / W + cache_energy cache / W + tile_energy tile operations / R)
 
-with bytes and, as tensor cores work on tiles, at least `TILE` rows for each matrix of weights that is read. So a
-mixture of experts, whose experts get few tokens each, draws more as more of them are read. Relative to the room between
-the idle power and the limit of a card, the energy of a byte leaves every card a clock that it can set.
+with at least `TILE` rows for each matrix that is read, since tensor cores work on tiles. So a mixture of experts, whose
+experts get few tokens each, draws more as more of them are read. As the energy of a byte is relative to the room
+between the idle power and the limit of a card, every card has a clock within its limit.
 
 `heshare.lab.calibration.language_fit` fits the constants to two records.
 """
@@ -81,7 +81,8 @@ class Work:
         # Every token takes the parameters outside the experts, and some of those in the experts that are read.
         per_token, outside = 0.5 * shape.operations(0.0, prompt_tokens=1.0), shape.read_params(0.0)
         in_experts = shape.read_params(tokens) - outside
-        rows = max(TILE, tokens) * outside + max(TILE * in_experts, tokens * (per_token - outside))
+        tile = 1.0 if precision == "fp32" else TILE
+        rows = max(tile, tokens) * outside + max(tile * in_experts, tokens * (per_token - outside))
         attention = operations - shape.operations(0.0, prompt_tokens=tokens)
 
         parts = shape.layers + shape.full_layers + shape.window_layers
