@@ -2,7 +2,8 @@
 
 `constants.csv` holds every constant with its unit, a range in which it may lie, and its source; `laboratories.csv` the
 errors on each laboratory left out whole; `errors.csv` those on half of each record's settings; `coverage.csv` how often
-the stated intervals hold on laboratories left out; `moved.csv` which records move which constants.
+the stated intervals hold on laboratories left out; `moved.csv` which records move which constants;
+`language_errors.csv` the errors on language models.
 """
 
 import math
@@ -20,7 +21,7 @@ from heshare.devices.timing_effects import Effects, Timings, terms
 from heshare.devices.uncertainty import CELL, NORMAL_90, Spreads, Uncertainty
 from heshare.lab.calibration import left_out
 from heshare.lab.calibration.card_curves import PowerRanges, RangedValue, card_curves, power_of
-from heshare.lab.calibration.language_fit import language_constants
+from heshare.lab.calibration.language_fit import language_constants, language_errors
 from heshare.lab.calibration.left_out import LeftOut
 from heshare.lab.calibration.measurements import MPS_RECORD, records, table
 from heshare.lab.calibration.observations import LIMIT, Observation, observations
@@ -186,7 +187,7 @@ def fit_utilisation(constants: Constants) -> Utilisation:
 
 
 def recalibrate(progress: Callable[[str], None] = lambda name: None) -> dict[str, pd.DataFrame]:
-    """Fit, rewrite the tables, and return errors, coverage, laboratories and moved constants by the files' names."""
+    """Fit, rewrite the tables, and return errors, coverage and moved constants by the files' names."""
     calibration = fit_device_model(progress)
     folder = files.root() / "data" / "calibration"
     files.write_text(folder / "constants.csv", constants_csv(calibration))
@@ -195,6 +196,7 @@ def recalibrate(progress: Callable[[str], None] = lambda name: None) -> dict[str
         "coverage": left_out.coverage(left_out.group_table(calibration.problem, calibration.left_out)),
         "laboratories": laboratory_table(calibration),
         "moved": moved_constants(calibration),
+        "language_errors": language_errors(calibration.constants),
     }
     for name, found in tables.items():
         text = found.to_csv(index=False, float_format="%.3g", lineterminator="\n")

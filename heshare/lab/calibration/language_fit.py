@@ -120,7 +120,9 @@ def server_rows() -> ServerRows:
     settings = [f"{row.requests} b{row.batch_size:.0f}" for row in rows]
     order = table("language_models").groupby(["workload", "requests"]).cumcount().to_numpy()
     models = [row.workload for row in rows]
-    return ServerRows(models, settings, sequences, prompts, _stacked(decode), _stacked(prompt), measured, order % 2 == 0)
+    return ServerRows(
+        models, settings, sequences, prompts, _stacked(decode), _stacked(prompt), measured, order % 2 == 0
+    )
 
 
 @cache
