@@ -4,18 +4,19 @@ On a GPU with the peak bandwidth W, the peak rate R and the top clock f, with a 
 sequences takes
 
     time     = step + n sequence + hypot(launches + weights, compute) + cache
-    weights  = bytes of the weights that it reads / (bandwidth W r(s)),   cache = those of keys, values, states / ...
+    weights  = bytes of weights / (bandwidth W r(s))
+    cache    = bytes of keys, values and recurrent states / (bandwidth W r(s))
     compute  = operations / (rate R s)
     launches = (layers + layers with attention) launch_cycles / f
     r(s)     = tanh(s / streaming) / tanh(1 / streaming)
 
 `step` and `sequence` are the time of the server between two steps, in which the GPU waits; the engine `tensorrt` has
-neither. Kernels stream at `bandwidth`, but each begins and ends: with the launches those of a model of 7 to 8 billion
-parameters reach 0.62 to 0.67 of the peak. r(s) is the part of the bandwidth that a share of the SMs reaches.
+neither. Kernels stream at `bandwidth`, but each begins and ends, so that with the launches the weights of a model of 7
+to 8 billion parameters move at 0.63 to 0.66 of the peak. r(s) is the part of the bandwidth that a share of the SMs
+reaches. The energy above that of an idle GPU with busy clocks is
 
-The energy above that of an idle GPU with busy clocks is
-
-    energy   = (limit - idle) (weight_energy weights / W + cache_energy cache / W + tile_energy tile operations / R)
+    energy   = (limit - idle) (weight_energy bytes of weights / W + cache_energy bytes of cache / W
+                               + tile_energy tile operations / R)
 
 with at least `TILE` rows for each matrix that is read, since tensor cores work on tiles. So a mixture of experts, whose
 experts get few tokens each, draws more as more of them are read. As the energy of a byte is relative to the room

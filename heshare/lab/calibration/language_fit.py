@@ -31,7 +31,7 @@ from heshare.world import catalogue
 from heshare.world.language_model import LanguageModel
 
 BANDWIDTH = 0.92
-"""Bandwidth of a kernel that streams over the peak; assumed, a free fit takes 0.95 to 0.98."""
+"""Bandwidth of a kernel that streams over the peak; assumed, a free fit takes 0.98."""
 STREAMING_HOPPER = 0.2
 """`streaming` of Hopper; assumed: from 40 % of its SMs on it reaches its best bandwidth."""
 ASSUMED = {"gpu_spread": 0.2, "prefill_spread": 0.2}
@@ -49,7 +49,7 @@ PRECISION = "fp16"
 QUANTITIES = {"time": "s", "step": "s", "power": "W", "joules": "J"}
 """What a row of a server holds, and its unit: decode step, mean step with prompts, board power, energy of a token."""
 _START = {"step_s": 1e-3, "sequence_s": 3e-5, "launch_cycles": 6e4, "rate": 0.6, "streaming": 0.4}
-_NO_RANGE = {"bandwidth": "assumed: a free fit takes more than kernels reach", "streaming_hopper": "assumed"}
+_NO_RANGE = {"bandwidth": "assumed: a free fit takes 0.98, which no kernel reaches", "streaming_hopper": "assumed"}
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,8 @@ class ShareRows:
 
     @property
     def is_whole(self) -> BoolArray:
-        return self.shares == 1.0
+        whole: BoolArray = self.shares == 1.0
+        return whole
 
 
 @cache
@@ -181,7 +182,8 @@ def predicted(law: LanguageLaw, power: Power, rows: ServerRows) -> dict[str, Flo
 def _busy_w(law: LanguageLaw, power: Power, rows: ServerRows, step_s: FloatArray) -> FloatArray:
     # Power without bytes and operations, W: the clocks are busy while a kernel runs.
     busy = 1.0 - law.server_s(rows.sequences) / step_s
-    return power.idle_w + power.idle_clock_w + power.clock_w * busy
+    busy_w: FloatArray = power.idle_w + power.idle_clock_w + power.clock_w * busy
+    return busy_w
 
 
 def fit_law(power: Power, servers: BoolArray, shares: BoolArray) -> LanguageLaw:

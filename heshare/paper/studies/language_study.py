@@ -1,8 +1,8 @@
 """Language models and image models on shared GPUs: energy a token, latency, and the benefit of sharing.
 
 Two pools of GPUs serve one set of requests: the first their prompts, the second decodes. Image tasks run on both, under
-the same policy. All numbers are emulated. The model of language models is fitted to a record of one H100; on other
-GPUs, and for sharing with image models, it is an assumption.
+the same policy. All numbers are emulated. The model of language models is fitted to records of one H100 and of
+times on one A100; for power on other GPUs, and for sharing with image models, it is an assumption.
 """
 
 import warnings
