@@ -4,6 +4,7 @@ Sources: S-Lab-System-Group/HeliosData, msr-fiddle/philly-traces, alibaba/cluste
 -v2025 and cluster-trace-v2026-GenAI), Azure/AzurePublicDataset, stanford-futuredata/gavel.
 """
 
+import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -12,7 +13,7 @@ from pathlib import Path
 import pandas as pd
 
 from heshare.shared.errors import InputError, unknown
-from heshare.shared.files import open_input
+from heshare.shared.files import read_input
 
 Columns = Mapping[str, str | tuple[str, ...]]
 KEYS = ("id", "arrival", "start", "duration", "end", "iterations", "gpus", "instances", "workload")
@@ -37,8 +38,7 @@ def philly_jobs(path: Path) -> pd.DataFrame:
         InputError: no such file, or no list of such jobs.
     """
     try:
-        with open_input(path) as stream:
-            jobs = pd.read_json(stream, orient="records", dtype=False, convert_dates=False)
+        jobs = pd.DataFrame(json.loads(read_input(path)))
         attempts = jobs[["jobid", "attempts"]].explode("attempts").dropna(subset="attempts")
         each = pd.DataFrame(attempts["attempts"].tolist(), index=attempts.index)
         if each.empty:
@@ -52,7 +52,7 @@ def philly_jobs(path: Path) -> pd.DataFrame:
         table = jobs[["jobid", "submitted_time"]].join(found).rename(index=lambda place: place + 1)
     except FileNotFoundError:
         raise InputError("no such file", "a JSON file of jobs", "Correct the path.", file=path) from None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         found_text = f"no list of Philly's jobs ({type(error).__name__}: {error})"
         expected = "a JSON list of jobs with jobid, submitted_time and attempts"
         raise InputError(found_text, expected, "Check that this is cluster_job_log.", file=path) from None

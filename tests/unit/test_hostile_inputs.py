@@ -21,7 +21,7 @@ from heshare.profiles import store
 from heshare.shared import files
 from heshare.shared.errors import InputError
 from heshare.shared.journal import journal_line
-from heshare.world.helios_trace import read_trace
+from heshare.world.job_trace import read_trace
 from heshare.world.task_file import read_tasks
 
 TASKS = (

@@ -196,7 +196,8 @@ class ForeignTable:
         """
         self.refuse(self.cells[column] == "", column, "empty cell", "a moment", ACTION)
         kind, seconds, date = _moments(self.cells[column], UNITS_S[unit] if unit else None)
-        most = next(iter(kind[~kind.isin(_NO_MOMENTS)].value_counts().index), _SECONDS)
+        counts = Counter({_SECONDS: 0, **kind[~kind.isin(_NO_MOMENTS)].value_counts()})
+        most = max(counts, key=lambda each: (counts[each], each == _SECONDS))
         if most == _SECONDS:
             # Some numbers of seconds could be dates as well.
             kind = self._judge_zeros(column, kind.replace({"compact days": _SECONDS}), seconds, zero)
