@@ -37,7 +37,7 @@ def test_trace_file(tmp_path: Path) -> None:
     code, output, errors = call("--tasks", "venus:all", "--trace", str(path), "--json")
     assert code == 0
     assert json.loads(output)["tasks"] == 3
-    assert "4 rows read, 3 kept, 1 left out (1 x more than the 8 GPUs of the cluster)" in errors
+    assert "4 rows read, 3 kept, 1 left out (1 x more than the 16 GPUs of the cluster)" in errors
     assert "read from a file" in errors
 
 
