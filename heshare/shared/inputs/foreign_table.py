@@ -39,7 +39,10 @@ _TEXTS = {
     "dates without a time": _DATE,
     "dates with a time zone": rf"{_DATE}{_TIME} ?(?:Z|UTC|[+-]\d{{2}}:?\d{{2}})",
 }
-_COMPACT = {"compact dates": (14, "%Y%m%d%H%M%S"), "compact days": (8, "%Y%m%d")}
+_COMPACT = {
+    "compact dates": (20000101_000000, 20991231_235959, "%Y%m%d%H%M%S"),
+    "compact days": (20000101, 20991231, "%Y%m%d"),
+}
 _SECONDS = "seconds"
 _NO_MOMENTS = {
     "zero": ("0 for an unknown moment", "a known moment; 0 stands for an unknown one here"),
@@ -347,14 +350,14 @@ def _moments(
         inside = numeric & value.between(low, high)
         kind[inside] = f"{unit} since 1970"
         date[inside] = pd.to_datetime(value[inside].to_numpy(), unit=unit)
-    for name, (digits, form) in _COMPACT.items():
-        whole = text[text.str.fullmatch(rf"\d{{{digits}}}(?:\.0*)?")].str[:digits]
-        found = pd.to_datetime(whole, format=form, errors="coerce").dropna()
-        found = found[found.dt.year.between(2000, 2099)] if scale_s is None else found[:0]
+    for name, (low, high, form) in _COMPACT.items():
+        whole = value[numeric & value.between(low, high) & (value % 1 == 0) & (scale_s is None)]
+        found = pd.to_datetime(whole.astype(np.int64).astype(str), format=form, errors="coerce").dropna()
         kind[found.index] = name
         date[found.index] = found
+    words = text[~numeric]
     for name, pattern in _TEXTS.items():
-        written = text[text.str.fullmatch(pattern)].str.replace("/", "-").str.replace(r" ?UTC$", "Z", regex=True)
+        written = words[words.str.fullmatch(pattern)].str.replace("/", "-").str.replace(r" ?UTC$", "Z", regex=True)
         found = pd.to_datetime(written, format="ISO8601", utc=True, errors="coerce").dropna()
         kind[found.index] = name
         date[found.index] = found.dt.tz_localize(None)
