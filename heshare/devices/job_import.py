@@ -8,6 +8,7 @@ import numpy as np
 
 from heshare.devices.task_sizes import SIZED_ON, iterations
 from heshare.shared.errors import require
+from heshare.shared.inputs.bounds import check_whole
 from heshare.shared.inputs.foreign_table import ImportReport
 from heshare.world.catalogue import resident
 from heshare.world.job_trace import read_jobs
@@ -82,7 +83,7 @@ def import_jobs(
     require("workloads", "none", bool(pool), "at least one, such as resnet50:8", "Name what the jobs run.")
     table = read_jobs(path, columns or recipe or {}, gpu_unit=gpu_unit, units=units, zero=zero, skip_bad=skip_bad)
 
-    drawn = np.random.default_rng(seed).integers(len(pool), size=len(table.frame))
+    drawn = np.random.default_rng(check_whole("seed", seed, least=0)).integers(len(pool), size=len(table.frame))
     named = [own or pool[place] for own, place in zip(table.frame["workload"], drawn, strict=True)]
     per_s = {workload: iterations(workload, 1.0, card) for workload in dict.fromkeys(named)}
     rows = zip(named, *(table.frame[name].tolist() for name in ("arrival_s", "size", "gpus")), strict=True)

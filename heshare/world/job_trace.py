@@ -70,6 +70,8 @@ def read_jobs(
     for key in ("arrival", "start", "end"):
         if key in named:
             table.read_moments_s(key, named[key], stated.get(key), meaning)
+    late = table.parsed["arrival"] - table.parsed["arrival"].min() > MOST_S
+    table.refuse(late, named["arrival"], "too late", f"at most {MOST_S:g} s after the first arrival", ACTION)
     sized_in = _read_sizes(table, named, stated.get("duration"))
     _read_workloads(table, named.get("workload"), chosen)
     table.require_rows()
@@ -90,6 +92,10 @@ def _checked_columns(columns: Mapping[str, str | tuple[str, ...]]) -> Columns:
     for key in columns:
         if key not in KEYS:
             raise unknown(key, KEYS, column="columns")
+        name = columns[key]
+        names = name if key == "id" and isinstance(name, tuple) else (name,)
+        good = all(isinstance(each, str) and each for each in names)
+        require(f"columns, {key}", found(name), good, "the name of a column", "Correct it.")
     size = [key for key in SIZES if key in columns]
     good = "arrival" in columns and len(size) == 1
     expected = f"arrival and one of {', '.join(SIZES)}"
@@ -150,7 +156,8 @@ def _read_gpus(
     if no_gpu:
         table.leave_out(table.cells[column] == "", "no GPU")
     table.read_numbers("each", column, most=MOST_GPUS * unit)
-    table.parsed = table.parsed.assign(each=table.parsed["each"] / unit, instances=1.0)
+    # Rounded: 1.1 in tenths of a GPU are 11 and not 11.000000000000002.
+    table.parsed = table.parsed.assign(each=(table.parsed["each"] / unit).round(9), instances=1.0)
     if "instances" in named:
         table.read_numbers("instances", named["instances"], most=MOST_GPUS, whole=True)
 
@@ -172,6 +179,9 @@ def _read_sizes(table: ForeignTable, named: Mapping[str, str], unit: str | None)
         table.read_durations_s("size", named["duration"], unit)
         return "duration"
     begin, end = "start" if "start" in named else "arrival", named["end"]
+    early = table.parsed[begin] < table.parsed["arrival"]
+    expected = f"a moment not before {named['arrival']}"
+    table.refuse(early, named[begin], f"earlier than {named['arrival']}", expected, ACTION)
     table.parsed = table.parsed.assign(size=table.parsed["end"] - table.parsed[begin])
     expected = f"a moment after {named[begin]}"
     table.refuse(table.parsed["size"] < 0, end, f"earlier than {named[begin]}", expected, ACTION)

@@ -164,11 +164,7 @@ class ForeignTable:
 
     def read_durations_s(self, key: str, column: str, unit: str | None = None) -> None:
         """Read durations above zero in a unit (seconds by default), or as 1:02:03 and 1-02:03:04, in s."""
-        named = next((each for each, names in _UNIT_NAMES.items() if _names(column, names)), "s")
-        good, action = unit is not None or named == "s", f"State the unit of the column, such as {named!r}."
-        expected = "seconds, unless a unit is stated"
-        require(column, f"a name in {named}", good, expected, action, file=self.file, row=1)
-
+        self._require_unit(column, unit)
         text = self.cells[column]
         value = _to_numbers(text) * UNITS_S[unit or "s"]
         clock = text.str.fullmatch(_CLOCK)
@@ -202,6 +198,7 @@ class ForeignTable:
         counts = Counter({_SECONDS: 0, **kind[~kind.isin(_NO_MOMENTS)].value_counts()})
         most = max(counts, key=lambda each: (counts[each], each == _SECONDS))
         if most == _SECONDS:
+            self._require_unit(column, unit)
             # Some numbers of seconds could be dates as well.
             kind = self._judge_zeros(column, kind.replace({"compact days": _SECONDS}), seconds, zero)
         for reason, (said, expected) in _NO_MOMENTS.items():
@@ -255,6 +252,12 @@ class ForeignTable:
                 what = f"{zeros:,} x 0 in {column} taken as a moment, {number(others[0])} s before the next one"
                 self.notes.append(f'{what} (if it means unknown: zero="unknown")')
         return kind.replace({"zero": _SECONDS})
+
+    def _require_unit(self, column: str, unit: str | None) -> None:
+        named = next((each for each, names in _UNIT_NAMES.items() if _names(column, names)), "s")
+        good, action = unit is not None or named == "s", f"State the unit of the column, such as {named!r}."
+        expected = "seconds, unless a unit is stated"
+        require(column, f"a name in {named}", good, expected, action, file=self.file, row=1)
 
     def _require_scale(self, column: str, scale: str) -> None:
         other = next((name for name, each in self._scales.items() if each != scale), "")

@@ -194,6 +194,11 @@ def test_named_unit(written, name: str) -> None:
     with pytest.raises(InputError, match="State the unit"):
         hs.import_jobs(path, columns)
     assert jobs(hs.import_jobs(path, columns, units={"duration": "s"}))[0][1] == 60.0
+    path = written("submit_ms,duration\n0,60\n60000,60\n")
+    with pytest.raises(InputError, match="State the unit"):
+        hs.import_jobs(path, {"arrival": "submit_ms", "duration": "duration"})
+    tasks = hs.import_jobs(path, {"arrival": "submit_ms", "duration": "duration"}, units={"arrival": "ms"})
+    assert tasks[1].arrival_s == 60.0
 
 
 ROWS = {
@@ -212,6 +217,14 @@ def test_bad_rows(written, rows: str, left_out: Mapping[str, int]) -> None:
     found = hs.import_jobs(path, columns, skip_bad=True).report.left_out
     assert sum(found.values()) == sum(left_out.values())
     assert set(left_out) <= set(found) | {name.partition(":")[0] for name in found}
+
+
+def test_rounded_gpus(written) -> None:
+    """A whole number of GPUs stays whole in any unit, and a start before the arrival is refused."""
+    path = written("submit,duration,gpus\n0,60,1.1\n")
+    assert hs.import_jobs(path, {**DURATION, "gpus": "gpus"}, gpu_unit=0.1)[0].gpus == 11
+    with pytest.raises(InputError, match="row 2, column start"):
+        hs.import_jobs(written("submit,start,end\n30,20,60\n"), {"arrival": "submit", "start": "start", "end": "end"})
 
 
 @pytest.mark.parametrize("unit", [0, math.nan, "100", -1, math.inf, True])
@@ -257,6 +270,8 @@ def test_drawn_workloads(written) -> None:
         ({"arrival": "a", "duration": "a", "start": "a"}, "a\n", "start together with end"),
         ({"arrival": "a", "duration": "a", "instances": "a"}, "a\n", "GPUs of an instance"),
         ({"arrival": "x", "duration": "b"}, "a,b\n", "column x"),
+        ({"arrival": None, "duration": "b"}, "a,b\n", "columns, arrival"),
+        ({"arrival": "a", "duration": "b"}, "a,b\n20010101,5\n20900101,5\n", "row 3, column a"),
         ({"arrival": "a", "end": "b"}, "a,b\n60,1\n", "row 2, column b"),
         ({"arrival": "a", "duration": "b", "workload": "c"}, "a,b,c\n1,5,x\n", "row 2, column c"),
         ({"arrival": "a", "duration": "b"}, "a,b\n", "no job"),
