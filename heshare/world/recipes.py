@@ -43,7 +43,9 @@ def philly_jobs(path: Path) -> pd.DataFrame:
         each = pd.DataFrame(attempts["attempts"].tolist(), index=attempts.index)
         if each.empty:
             each = pd.DataFrame(columns=["start_time", "end_time", "detail"])
-        start, end = (pd.to_datetime(each[name], errors="coerce") for name in ("start_time", "end_time"))
+        start, end = (
+            pd.to_datetime(each[name], format="ISO8601", errors="coerce") for name in ("start_time", "end_time")
+        )
         each["gpus"] = [sum(len(server["gpus"]) for server in detail) for detail in each["detail"]]
         each["gpu_s"] = each["gpus"] * (end - start).dt.total_seconds()
         of_job = each.dropna(subset="gpu_s").groupby(level=0)

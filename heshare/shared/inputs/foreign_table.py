@@ -47,7 +47,10 @@ _SECONDS = "seconds"
 _NO_MOMENTS = {
     "zero": ("0 for an unknown moment", "a known moment; 0 stands for an unknown one here"),
     "negative": ("negative moment", "a moment of at least 0; what began before the trace has none"),
-    "outside 2000 to 2100": ("outside 2000 to 2100", "seconds, ms, us or ns since 1970 from 2000 to 2100"),
+    "outside 2000 to 2100": (
+        "outside 2000 to 2100",
+        "a moment from 2000 to 2100, as a date, or in seconds, ms, us or ns since 1970",
+    ),
     "no moment": (
         "no moment",
         "seconds, a date such as 2023-11-16 18:17:03 or 20231116181703, or seconds, ms or us since 1970",
@@ -361,9 +364,11 @@ def _moments(
     words = text[~numeric]
     for name, pattern in _TEXTS.items():
         written = words[words.str.fullmatch(pattern)].str.replace("/", "-").str.replace(r" ?UTC$", "Z", regex=True)
-        found = pd.to_datetime(written, format="ISO8601", utc=True, errors="coerce").dropna()
+        found = pd.to_datetime(written, format="ISO8601", utc=True, errors="coerce").dropna().dt.tz_localize(None)
+        kind[found.index] = "outside 2000 to 2100"
+        found = found[found.dt.year.between(2000, 2099)]
         kind[found.index] = name
-        date[found.index] = found.dt.tz_localize(None)
+        date[found.index] = found
     return kind, value, date
 
 
