@@ -62,16 +62,16 @@ class Measured:
         require("name", repr(self.name), good, "small letters, digits and _", "Rename the workload.")
         for field, least in _LEAST.items():
             value, most = getattr(self, field), 100.0 if field.endswith("_pct") else 1e9
-            good = type(value) in (int, float) and least <= value <= most
-            good = good or (value is None and field in ("power_w", "gpu_pct"))
+            number = type(value) in (int, float)
+            if number and field.endswith("_pct") and 0 < value <= 1 and not self.small:
+                raise self._ratio(field.removesuffix("_pct"), value)
+            good = (number and least <= value <= most) or (value is None and field in ("power_w", "gpu_pct"))
             require(field, f"{value!r} of {self.name}", good, f"a number from {least:g} to {most:g}", "Correct it.")
-            if field.endswith("_pct") and value and not self.small:
-                self._refuse_ratio(field.removesuffix("_pct"), value)
 
-    def _refuse_ratio(self, field: str, value: float) -> None:
-        what = f"{value!r} of {self.name}, which may be a ratio, as DCGM writes its activities (0 to 1)"
+    def _ratio(self, field: str, value: float) -> InputError:
+        found = f"{value!r} of {self.name}, which may be a ratio, as DCGM writes its activities (0 to 1)"
         action = f"Write {field}:{100 * value:g} if it is one, else {field}:{value:g}% (in Python small=True)."
-        require(f"{field}_pct", what, value > 1, "an activity in %", action)
+        return InputError(found, "an activity in %", action, column=f"{field}_pct")
 
     @classmethod
     def parse(cls, text: str) -> "Measured":

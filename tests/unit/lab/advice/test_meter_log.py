@@ -103,10 +103,12 @@ def test_lying_sensor(write) -> None:
 
 
 @pytest.mark.parametrize("field", ["sm", "dram", "gpu"])
-@pytest.mark.parametrize("value", ["0.45", "1", "1.0"])
+@pytest.mark.parametrize("value", ["0.45", "1", "0.3"])
 def test_ratios(field: str, value: str) -> None:
     """An activity of at most 1 is asked about: DCGM writes ratios."""
     others = "per_s:104" if field == "sm" else "per_s:104,sm:30"
     with pytest.raises(InputError, match=f"Write {field}:{100 * float(value):g}"):
         hs.advise("H100", f"asr={others},{field}:{value}")
+    with pytest.raises(InputError, match="Write sm:6 "):
+        hs.Measured("asr", 104.0, 0.06)
     assert getattr(hs.Measured.parse(f"asr={others},{field}:{value}%"), f"{field}_pct") == float(value)
