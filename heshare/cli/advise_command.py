@@ -33,7 +33,7 @@ def advise(
     Speed and energy are relative to the same work one task after the other at the GPU's default clock; s and J are of
     an iteration; ranges are 90 % intervals. Measurements of a workload alone on this GPU are written per_s (iterations
     per second), sm (SM activity, %) and, if known, w (board power, W), dram (memory activity, %), gpu (nvidia-smi's
-    utilisation, %) and mib (memory, MiB).
+    utilisation, %) and mib (memory, MiB); log:FILE takes w and gpu from a CSV log of nvidia-smi.
     """
     advice = advise_on(gpu, workloads, precision=precision, engine=engine)
     if export is not None:
