@@ -16,7 +16,7 @@ import pandas as pd
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.linear_model import Ridge
 
-from heshare.devices.timing_effects import offsets, peak_tflops
+from heshare.devices.timing_effects import offsets
 from heshare.lab.calibration.observations import LIMIT, Observation
 from heshare.lab.calibration.pooled_fit import CORRELATION
 from heshare.shared.arrays import BoolArray, FloatArray
@@ -46,7 +46,7 @@ def features(row: Observation) -> dict[str, float | str]:
                  net.kernels]  # fmt: skip
 
     first = row.tasks[0]
-    peak = peak_tflops(gpu, row.precision, net.kind)
+    peak = gpu.peak_tflops(row.precision)
     logs = {
         "work": work_s / first.share, "memory": memory_s, "launch": launch_s, "time": time_s, "batch": first.batch_size,
         "share": first.share, "clock": clock, "residents": len(row.tasks), "crowd": np.hypot(1.0, sums[0]),

@@ -10,7 +10,7 @@ from pathlib import Path
 from bench_rows import Row, sample_row, single_row
 
 import heshare
-from heshare.world.helios_trace import stream_jobs
+from heshare.world.job_trace import read_trace
 
 TRACE_ROWS = 20_000
 ESTIMATES = 500
@@ -43,7 +43,7 @@ def cases(folder: str) -> dict[str, tuple[Callable[[], object], int]]:
     predictor = heshare.load_predictor()
     return {
         "estimate": (many_estimates, ESTIMATES),
-        "trace_row": (lambda: sum(1 for _ in stream_jobs(trace)), TRACE_ROWS),
+        "trace_row": (lambda: read_trace(trace), TRACE_ROWS),
         "task_set_60": (lambda: heshare.task_set(60), 1),
         "plan_60": (lambda: heshare.plan(tasks, CLUSTER, predictor=predictor), 1),
         "run_random_60": (lambda: heshare.run(tasks, CLUSTER, "random:all-at-once", predictor=predictor), 1),

@@ -6,7 +6,7 @@ from heshare.devices.device_model import Estimate, co_run, sharing_model
 from heshare.shared.errors import InputError, require
 from heshare.world import catalogue
 from heshare.world.gpu import Gpu
-from heshare.world.workload import Resident, Workload
+from heshare.world.workload import DEFAULT_PRECISION, Resident, Workload
 
 LIVE = 0.1
 """Smallest part of the layer outputs of a sample that is in memory at the same time.
@@ -20,7 +20,7 @@ def estimate(
     gpu_name: str,
     residents: Sequence[str] | str,
     sm_mhz: int | None = None,
-    precision: str = "fp32",
+    precision: str = DEFAULT_PRECISION,
     engine: str = "eager",
     *,
     power_cap_w: float | None = None,
@@ -32,7 +32,7 @@ def estimate(
         residents: one or more workloads such as `resnet50:16@50` (model, inference batch size, MPS percentage); with
             another way of sharing, the same for all, `resnet50:16@time-slice` or `eaco_vgg16-train:32@time-slice`.
         sm_mhz: SM clock, MHz; None leaves the clock to the GPU.
-        precision: `fp32`, `tf32` or `fp16`.
+        precision: one of `heshare.world.workload.PRECISIONS`.
         engine: `eager` or `tensorrt` (no host floor).
         power_cap_w: power limit, W; None is the GPU's default.
 

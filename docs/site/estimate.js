@@ -165,7 +165,7 @@
 
   function code(question, workload) {
     const clock = question.clock && `, sm_mhz=${question.clock}`;
-    const precision = workload.precision === "fp32" ? "" : `, precision="${workload.precision}"`;
+    const precision = workload.precision === "mixed" ? "" : `, precision="${workload.precision}"`;
     show("python", `import heshare\n\nanswer = heshare.estimate("${question.card}", "${resident(question)}"${clock}${precision})`);
     show("shell", `heshare estimate ${question.card} ${resident(question)}${question.clock && ` --sm-mhz ${question.clock}`}${
       precision && ` --precision ${workload.precision}`}`);

@@ -27,6 +27,7 @@ from heshare.paper.provenance.commit import git_commit
 from heshare.shared.errors import InputError
 from heshare.world import catalogue
 from heshare.world.gpu import Gpu
+from heshare.world.workload import DEFAULT_PRECISION
 
 HERE = Path(__file__).resolve().parent
 SHARES = range(10, 101, 10)
@@ -87,7 +88,7 @@ def _workload(gpu: Gpu, name: str) -> dict[str, Any]:
         sizes, group, title = SIZES, "Inference", model.title
         if model.language is not None:
             sizes, group = LANGUAGE_SIZES, "Language models"
-    precision = "fp16" if group == "Language models" else "fp32"
+    precision = "fp16" if group == "Language models" else DEFAULT_PRECISION
     fitting, anchored, arithmetic = [], [], ""
     for size in sizes:
         try:

@@ -23,6 +23,7 @@ HELP = {
     "compare": "Compare policies on the same task sets.",
     "plan": "Plan a task set with HeShare.",
     "run": "Run a task set, a file of jobs or a plan on emulated GPUs.",
+    "import": "Convert a trace of jobs to a task file.",
     "jobs": "Run jobs on real GPUs; see and end such a run.",
     "live": "Compare policies on this machine's real GPUs.",
     "profile": "Record a GPU's profile.",

@@ -6,9 +6,10 @@ import pandas as pd
 import typer
 
 from heshare.cli.json_output import print_json
-from heshare.cli.options import Json, gpu_names, model_names, to_records
+from heshare.cli.options import PRECISION_HELP, Json, gpu_names, model_names, to_records
 from heshare.lab.advice.advice import advise as advise_on
 from heshare.paper.tables import to_text
+from heshare.world.workload import DEFAULT_PRECISION
 
 
 def advise(
@@ -20,7 +21,7 @@ def advise(
             autocompletion=model_names,
         ),
     ],
-    precision: Annotated[str, typer.Option(help="fp32 (TF32 on Ampere and later), tf32 or fp16.")] = "fp32",
+    precision: Annotated[str, typer.Option(help=PRECISION_HELP)] = DEFAULT_PRECISION,
     engine: Annotated[str, typer.Option(help="eager, or tensorrt (no host floor).")] = "eager",
     export: Annotated[
         str | None, typer.Option(help="Print the recommendation as mps (shell), slurm, hami or dra (Kubernetes YAML).")
@@ -32,7 +33,7 @@ def advise(
     Speed and energy are relative to the same work one task after the other at the GPU's default clock; s and J are of
     an iteration; ranges are 90 % intervals. Measurements of a workload alone on this GPU are written per_s (iterations
     per second), sm (SM activity, %) and, if known, w (board power, W), dram (memory activity, %), gpu (nvidia-smi's
-    utilisation, %) and mib (memory, MiB).
+    utilisation, %) and mib (memory, MiB); log:FILE takes w and gpu from a CSV log of nvidia-smi.
     """
     advice = advise_on(gpu, workloads, precision=precision, engine=engine)
     if export is not None:

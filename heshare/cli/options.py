@@ -33,6 +33,10 @@ from heshare.world.cluster import Cluster
 from heshare.world.task import TaskSet
 
 ARRIVALS_HELP = "at_once, exponential, miso, front_loaded, or a CSV file; @LOAD adds a load, as in exponential@0.8."
+PRECISION_HELP = (
+    "mixed (PyTorch's default: convolutions in TF32, matrix products in FP32), tf32 (both in TF32), fp32 or fp16. "
+    "GPUs before Ampere have no TF32 and compute in FP32."
+)
 PAPER_CLUSTER = "4xT4,2xV100,2xA100"
 LONGEST_BUDGET_S = 30 * 86_400.0
 """Longest time budget of a recording or a search, s: a month."""

@@ -33,6 +33,7 @@ from heshare.world import catalogue
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 from heshare.world.task_file import write_tasks
+from heshare.world.workload import DEFAULT_PRECISION
 
 _CHOICES = ("trade-off", "en-opt", "jct-opt")
 _FILES = ("front.csv", "tasks.csv", *(f"plan-{name}.{end}" for name in _CHOICES for end in ("csv", "json")))
@@ -49,7 +50,7 @@ def estimate(
         typer.Argument(help="Workloads on it, such as resnet50:16@50 vgg19:8@50.", autocompletion=options.model_names),
     ] = None,
     sm_mhz: Annotated[int | None, typer.Option(help="SM clock, MHz; the GPU's default unless given.")] = None,
-    precision: Annotated[str, typer.Option(help="fp32 (TF32 on Ampere and later), tf32 or fp16.")] = "fp32",
+    precision: Annotated[str, typer.Option(help=options.PRECISION_HELP)] = DEFAULT_PRECISION,
     engine: Annotated[str, typer.Option(help="eager, or tensorrt (no host floor).")] = "eager",
     grid: Annotated[
         Path | None,
@@ -63,6 +64,8 @@ def estimate(
     A workload is written model:inference_batch_size@mps_percentage; time_s is the time of an iteration. Time slices and
     MIG instances are written resnet50:16@time-slice and resnet50:16@mig-3g, training workloads eaco_vgg16-train:32.
     Low and high are the ends of the 90 % interval in any framework; inside one framework it is +- uncertainty_inside.
+    The basis of a time without rows of its network on this GPU says what is missing, whether the host takes longer than
+    the GPU, and the part of the peak rate where that is more than half.
     With --grid, answers.csv and run.json (commit, and hashes of queries, data and answers) are written to --out.
     """
     if grid is not None:
@@ -83,8 +86,9 @@ def estimate(
     if json:
         print_json({**asdict(result), **power, "tasks": tasks})
         return
-    frame = pd.DataFrame(tasks).drop(columns="uncertainty_parts")
+    frame = pd.DataFrame(tasks).drop(columns=["uncertainty_parts", "basis"])
     values = {"gpu": result.gpu, "sm_mhz": result.sm_mhz, "power_w": result.power_w, **power}
+    values |= {f"basis of {task.workload}:{task.batch_size}": task.basis for task in result.tasks if task.basis}
     options.print_frame(frame, False, values)
 
 

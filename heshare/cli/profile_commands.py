@@ -244,6 +244,7 @@ _HEADINGS = {
     "coverage": "How often the stated intervals hold on laboratories left out, %, and how sharp they are:",
     "laboratories": "Errors on each laboratory, left out whole, %:",
     "moved": "Which records move which constants, and the part of all information on it that a record holds, %:",
+    "language_errors": "Errors on language models, %:",
 }
 """What `recalibrate` returns, by name, and what each table is."""
 

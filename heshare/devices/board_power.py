@@ -47,9 +47,9 @@ def voltage(sm_mhz: float, knee_mhz: float, v_min: float, top_mhz: float) -> Any
 
 
 @njit(cache=True)
-def switching_of(card: Any, sm_mhz: float) -> Any:
-    """Return V(f)^2 f / f_max of a `card_row`, with which the power of busy clocks and SMs goes; 1 at the top clock."""
-    return voltage(sm_mhz, card[KNEE], card[V_MIN], card[TOP]) ** 2 * sm_mhz / card[TOP]
+def switching(sm_mhz: float, knee_mhz: float, v_min: float, top_mhz: float) -> Any:
+    """Return V(f)^2 f / f_max, with which the power of busy clocks and SMs grows; 1 at the top clock."""
+    return voltage(sm_mhz, knee_mhz, v_min, top_mhz) ** 2 * sm_mhz / top_mhz
 
 
 @njit(cache=True)
@@ -75,7 +75,8 @@ def power_w(rows: Any, card: Any, taken_s: Any, sm_mhz: float) -> Any:
         strongest = max(strongest, row[INTENSITY])
 
     busy_w = card[CLOCK] * min(1.0, running) + card[DYNAMIC] * (min(work, strongest) + extra)
-    return card[IDLE] + switching_of(card, sm_mhz) * (card[IDLE_CLOCK] + busy_w)
+    factor = switching(sm_mhz, card[KNEE], card[V_MIN], card[TOP])
+    return card[IDLE] + factor * (card[IDLE_CLOCK] + busy_w)
 
 
 @njit(cache=True)
@@ -117,8 +118,8 @@ def solve(rows: Any, card: Any, request_mhz: float, cap_w: float) -> Any:
 @njit(cache=True)
 def _solve_sets(rows: Any, starts: Any, cards: Any, which: Any, request_mhz: Any, cap_w: Any, found: Any) -> None:
     for place in range(len(which)):
-        own = rows[starts[place] : starts[place + 1]]
-        mhz, watts, taken_s = solve(own, cards[which[place]], request_mhz[place], cap_w[place])
+        residents = rows[starts[place] : starts[place + 1]]
+        mhz, watts, taken_s = solve(residents, cards[which[place]], request_mhz[place], cap_w[place])
         found[place, 0], found[place, 1], found[place, 2] = taken_s[0], watts, mhz
 
 
@@ -140,14 +141,9 @@ def solve_sets(
     return found
 
 
-def switching(power: Power, sm_mhz: float, max_mhz: float) -> float:
-    """Return V(f)^2 f / f_max of a GPU's constants; 1 at the top clock."""
-    return float(voltage(sm_mhz, power.knee_mhz, power.v_min, max_mhz) ** 2 * sm_mhz / max_mhz)
-
-
 def idle_power_w(power: Power, sm_mhz: float, max_mhz: float) -> float:
     """Return the power at a held clock while no kernel runs, W."""
-    return power.idle_w + power.idle_clock_w * switching(power, sm_mhz, max_mhz)
+    return power.idle_w + power.idle_clock_w * float(switching(sm_mhz, power.knee_mhz, power.v_min, max_mhz))
 
 
 def reached(

@@ -133,7 +133,7 @@ def read(path: Path) -> Constants:
         InputError: a value is not a number.
     """
     power, contention, utilisation = dict[str, Power](), dict[str, Contention](), Constants.utilisation
-    effects, rows = dict[tuple[str, str, str], float](), dict[tuple[str, str, str], int]()
+    effects, rows = dict[tuple[str, str, str], float](), dict[tuple[str, str, str, str], int]()
     intervals: dict[tuple[str, str, str], Uncertainty] = {}
 
     for (kind, gpu, engine, workload), fields in _fields(path).items():
@@ -148,7 +148,7 @@ def read(path: Path) -> Constants:
         elif kind == "effect":
             effects |= {(engine, workload, key): value for key, value in values.items()}
         elif kind == "rows":
-            rows[gpu, engine, workload] = int(values["rows"])
+            rows |= {(gpu, engine, precision, workload): int(value) for precision, value in values.items()}
         elif kind == "utilisation":
             utilisation = Utilisation(**values)
         elif kind == "interval":
@@ -167,23 +167,23 @@ def _like_others(gpu: Gpu, power: Mapping[str, Power]) -> Power:
     # The constants of a GPU that was added after the fit: the mean of the others, relative to the room between idle
     # power and limit, to idle power or to the top clock.
     cards = [catalogue.gpu(name) for name in power]
-    room_w, own_room_w = [card.tdp_w - card.idle_w for card in cards], gpu.tdp_w - gpu.idle_w
+    room_w, gpu_room_w = [card.tdp_w - card.idle_w for card in cards], gpu.tdp_w - gpu.idle_w
     idle_w, top_mhz = [card.idle_w for card in cards], [float(card.max_mhz) for card in cards]
 
-    def mean(name: str, units: Sequence[float], own: float) -> float:
-        ratios = [float(getattr(known, name)) / unit for known, unit in zip(power.values(), units, strict=True)]
-        return own * sum(ratios) / len(ratios)
+    def mean(name: str, units: Sequence[float], unit_of_gpu: float) -> float:
+        ratios = [float(getattr(each, name)) / unit for each, unit in zip(power.values(), units, strict=True)]
+        return unit_of_gpu * sum(ratios) / len(ratios)
 
     ones = [1.0] * len(cards)
     return Power(
         idle_w=gpu.idle_w,
-        dynamic_w=mean("dynamic_w", room_w, own_room_w),
+        dynamic_w=mean("dynamic_w", room_w, gpu_room_w),
         memory=mean("memory", ones, 1.0),
         knee_mhz=mean("knee_mhz", top_mhz, float(gpu.max_mhz)),
         v_min=mean("v_min", ones, 1.0),
         memory_knee_mhz=mean("memory_knee_mhz", top_mhz, float(gpu.max_mhz)),
         parked_w=mean("parked_w", idle_w, gpu.idle_w),
-        clock_w=mean("clock_w", room_w, own_room_w),
+        clock_w=mean("clock_w", room_w, gpu_room_w),
     )
 
 
@@ -202,14 +202,17 @@ def default() -> Constants:
     return read(files.data("calibration", "constants.csv"))
 
 
+catalogue.cleared_by_registrations(default)
+
+
 @cache
 def fitted(kind: str) -> Mapping[tuple[str, str, str], Mapping[str, float]]:
     """Return the fitted constants of another model, such as `training`: values by name, by (gpu, engine, workload)."""
     fields = _fields(files.data("calibration", "constants.csv"))
     return {
         (gpu, engine, workload): {name: float(text) for name, text in values.items()}
-        for (own_kind, gpu, engine, workload), values in fields.items()
-        if own_kind == kind
+        for (row_kind, gpu, engine, workload), values in fields.items()
+        if row_kind == kind
     }
 
 

@@ -64,11 +64,11 @@ def interference(rows: Any, card: Any) -> Any:
 
     factors = np.empty(count)
     for task in range(count):
-        beside = 0.0
+        added = 0.0
         for other in range(count):
             if other != task:
-                beside += card[STEADY] * steady[other] + card[BY_SHARE] * by_share[other]
-        factors[task] = 1.0 + beside
+                added += card[STEADY] * steady[other] + card[BY_SHARE] * by_share[other]
+        factors[task] = 1.0 + added
     return factors
 
 
@@ -105,17 +105,17 @@ def times_s(rows: Any, card: Any, factors: Any, sm_slowdown: float, memory_slowd
 
 
 @njit(cache=True)
-def _stretch(rows: Any, work: Any, wait: Any, gpu: Any, own: int, own_hold: float, sharpness: float) -> float:
-    # The root c for the resident `own`, by Newton's method between bounds. Its terms are summed first, so that the
+def _stretch(rows: Any, work: Any, wait: Any, gpu: Any, resident: int, resident_hold: float, sharpness: float) -> float:
+    # The root c for one `resident`, by Newton's method between bounds. Its terms are summed first, so that the
     # result does not depend on its place. Without hosts every rho_j is proportional to 1 / c, and the root has a
     # closed form; hosts make it smaller.
     count = len(rows)
     busy, order = np.empty(count), np.empty(count, dtype=np.int64)
-    order[0] = own
+    order[0] = resident
     others = 1
     for task in range(count):
-        busy[task] = work[task] + (own_hold if task == own else rows[task, SHARE]) * wait[task]
-        if task != own:
+        busy[task] = work[task] + (resident_hold if task == resident else rows[task, SHARE]) * wait[task]
+        if task != resident:
             order[others] = task
             others += 1
 

@@ -21,7 +21,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from heshare.devices import board_power
-from heshare.devices.constants import TOP, Constants, Power, card_row, default
+from heshare.devices.basis import basis_of
+from heshare.devices.constants import IDLE, TOP, Constants, Power, card_row, default
 from heshare.devices.contention import bandwidth_waits_s
 from heshare.devices.iteration_time import Iteration, iteration_of, resident_rows
 from heshare.devices.uncertainty import Spreads, Uncertainty, under_limit
@@ -99,6 +100,7 @@ class TaskEstimate:
         anchored: whether measurements of this workload on this GPU went into the fit.
         uncertainty_parts: relative standard uncertainty of `time_s`.
         arithmetic: in what it computes, `fp32`, `tf32` or `fp16`; empty where this is not recorded.
+        basis: in one line, what the estimate leans on if it is not `anchored` (`heshare.devices.basis`).
     """
 
     workload: str
@@ -111,6 +113,7 @@ class TaskEstimate:
     anchored: bool
     uncertainty_parts: Uncertainty
     arithmetic: str = ""
+    basis: str = ""
 
     @property
     def uncertainty(self) -> float:
@@ -178,21 +181,21 @@ def co_run(
             sharing that do not go together on this GPU.
     """
     constants = constants or default()
-    known = _shared(constants, gpu, tuple(residents))
-    request_mhz, cap_w = _asked(constants, gpu, sm_mhz, power_cap_w)
-    reached_mhz, power_w, times_s = _solve(known, gpu, request_mhz, cap_w)
+    prepared = _shared(constants, gpu, tuple(residents))
+    request_mhz, cap_w = _checked_request(constants, gpu, sm_mhz, power_cap_w)
+    reached_mhz, power_w, times_s = _solve(prepared, request_mhz, cap_w)
     if not residents:
         return Estimate(gpu.name, reached_mhz, power_w, (), constants.spreads.of("idle"))
 
     demand_w = power_w
     if reached_mhz < request_mhz:
-        demand_w = _solve(known, gpu, request_mhz, float("inf"))[1]
+        demand_w = _solve(prepared, request_mhz, float("inf"))[1]
     limited = demand_w > power_w
     tasks = [
-        _task_estimate(constants, known, place, resident, reached_mhz, times_s[place], limited=limited)
+        _task_estimate(constants, gpu, prepared, place, resident, reached_mhz, times_s[place], limited=limited)
         for place, resident in enumerate(residents)
     ]
-    power = [each.power[min(1, len(residents) - 1)] for each in known.iterations]
+    power = [each.power[min(1, len(residents) - 1)] for each in prepared.iterations]
     widest = max(power, key=lambda each: each.total)
     return Estimate(gpu.name, reached_mhz, power_w, tuple(tasks), under_limit(widest, power_w, demand_w))
 
@@ -202,8 +205,8 @@ def co_run_rates(
 ) -> Rates:
     """Return the clock, power and times of `co_run`, without utilisation and uncertainty, in less time."""
     constants = constants or default()
-    known = _shared(constants, gpu, tuple(residents))
-    return _solve(known, gpu, *_asked(constants, gpu, sm_mhz, None))
+    prepared = _shared(constants, gpu, tuple(residents))
+    return _solve(prepared, *_checked_request(constants, gpu, sm_mhz, None))
 
 
 class _Shared(NamedTuple):
@@ -217,7 +220,9 @@ class _Shared(NamedTuple):
     least: list[tuple[float, float]]
 
 
-def _asked(constants: Constants, gpu: Gpu, sm_mhz: int | None, power_cap_w: float | None) -> tuple[float, float]:
+def _checked_request(
+    constants: Constants, gpu: Gpu, sm_mhz: int | None, power_cap_w: float | None
+) -> tuple[float, float]:
     # (requested clock in MHz, power limit in W), checked.
     power, cap_w = _power(constants, gpu), gpu.tdp_w if power_cap_w is None else power_cap_w
     if not cap_w > power.idle_w:  # as for one that is not a number
@@ -240,7 +245,7 @@ def _shared(constants: Constants, gpu: Gpu, residents: tuple[Resident, ...]) -> 
 
     least = _co_run_records(gpu.name, residents)
     spread = constants.spreads.beside("mps", len(residents) - 1) if len(residents) > 1 else 0.0
-    spreads = [max(spread, own) for _, own in least] if least else [spread] * len(residents)
+    spreads = [max(spread, uncertainty) for _, uncertainty in least] if least else [spread] * len(residents)
     rows = resident_rows(iterations, bandwidth_waits_s(iterations))
     return _Shared(iterations, rows, card, None, spreads, least)
 
@@ -258,22 +263,22 @@ def _co_run_records(gpu: str, residents: Sequence[Resident]) -> list[tuple[float
     return least
 
 
-def _solve(known: _Shared, gpu: Gpu, request_mhz: float, cap_w: float) -> Rates:
+def _solve(prepared: _Shared, request_mhz: float, cap_w: float) -> Rates:
     # Nothing keeps the clock of an empty GPU up: what holds it can release it.
-    if not known.iterations:
-        return Rates(request_mhz, float(known.card[0]), [])
-    if known.times_s is not None:
-        at_clock = _times_at(known.times_s, known.card)
-        return Rates(*board_power.reached(at_clock, known.rows, known.card, request_mhz, cap_w))
+    if not prepared.iterations:
+        return Rates(request_mhz, float(prepared.card[IDLE]), [])
+    if prepared.times_s is not None:
+        at_clock = _times_at(prepared.times_s, prepared.card)
+        return Rates(*board_power.reached(at_clock, prepared.rows, prepared.card, request_mhz, cap_w))
 
-    reached_mhz, power_w, found_s = board_power.solve(known.rows, known.card, request_mhz, cap_w)
-    times_s = found_s.tolist()
-    if known.least:
-        slowdowns = float(known.card[TOP]) / reached_mhz, board_power.memory_slowdown(known.card, reached_mhz)
-        whole = [replace(one, share=1.0).time_s(*slowdowns) for one in known.iterations]
-        least_s = [slowdown * own_s for (slowdown, _), own_s in zip(known.least, whole, strict=True)]
+    reached_mhz, power_w, mps_times_s = board_power.solve(prepared.rows, prepared.card, request_mhz, cap_w)
+    times_s = mps_times_s.tolist()
+    if prepared.least:
+        slowdowns = float(prepared.card[TOP]) / reached_mhz, board_power.memory_slowdown(prepared.card, reached_mhz)
+        whole = [replace(one, share=1.0).time_s(*slowdowns) for one in prepared.iterations]
+        least_s = [slowdown * alone_s for (slowdown, _), alone_s in zip(prepared.least, whole, strict=True)]
         times_s = [max(pair) for pair in zip(times_s, least_s, strict=True)]
-        power_w = min(power_w, float(board_power.power_w(known.rows, known.card, np.array(times_s), reached_mhz)))
+        power_w = min(power_w, float(board_power.power_w(prepared.rows, prepared.card, np.array(times_s), reached_mhz)))
     return Rates(reached_mhz, power_w, times_s)
 
 
@@ -283,7 +288,8 @@ def _times_at(times_s: IterationTimes, card: FloatArray) -> Callable[[float], Se
 
 def _task_estimate(
     constants: Constants,
-    known: _Shared,
+    gpu: Gpu,
+    prepared: _Shared,
     place: int,
     resident: Resident,
     reached_mhz: float,
@@ -291,19 +297,19 @@ def _task_estimate(
     *,
     limited: bool,
 ) -> TaskEstimate:
-    iteration, utilisation, spreads = known.iterations[place], constants.utilisation, constants.spreads
-    sm_slowdown = float(known.card[TOP]) / reached_mhz
-    memory_slowdown = float(board_power.memory_slowdown(known.card, reached_mhz))
+    iteration, utilisation, spreads = prepared.iterations[place], constants.utilisation, constants.spreads
+    sm_slowdown = float(prepared.card[TOP]) / reached_mhz
+    memory_slowdown = float(board_power.memory_slowdown(prepared.card, reached_mhz))
     sm_pct = 100.0 * iteration.batch_s * sm_slowdown / time_s
     memory_pct = 100.0 * iteration.memory_s * memory_slowdown / time_s
 
     # Uncertainties of times beside others under MPS were measured as such; other ways of sharing add their own.
     alone, shared = iteration.time
     uncertainty = alone
-    if known.times_s is None and len(known.iterations) > 1 and shared.total:
+    if prepared.times_s is None and len(prepared.iterations) > 1 and shared.total:
         uncertainty = shared
-    elif len(known.iterations) > 1 or known.times_s is not None:
-        spread = known.slowdown_spreads[place]
+    elif len(prepared.iterations) > 1 or prepared.times_s is not None:
+        spread = prepared.slowdown_spreads[place]
         uncertainty = alone.beside(spread, spread)
     if limited:
         limit = spreads.of("limit")
@@ -320,6 +326,7 @@ def _task_estimate(
         anchored=iteration.anchored,
         uncertainty_parts=uncertainty,
         arithmetic=iteration.arithmetic,
+        basis=basis_of(constants, gpu, resident, iteration, time_s, sm_slowdown),
     )
 
 

@@ -11,7 +11,7 @@ from heshare.world.gpu import Gpu
 from heshare.world.workload import Resident
 
 _Estimates = dict[tuple[int | None, tuple[Resident, ...]], Estimate]
-_KEPT = 20_000
+_CACHE_SIZE = 20_000
 """Estimates kept for each kind of device; beyond them, the cache starts anew."""
 
 
@@ -57,15 +57,15 @@ class EmulatedDevice(VirtualDevice):
         self._estimate(None, ())
 
     def _estimate(self, sm_mhz: int | None, residents: tuple[Resident, ...]) -> Estimate:
-        known = self._estimates.get((sm_mhz, residents))
-        if known is not None:
-            return known
+        cached = self._estimates.get((sm_mhz, residents))
+        if cached is not None:
+            return cached
 
         estimate = co_run(self.gpu, residents, sm_mhz, power_cap_w=self._cap_w, constants=self._constants)
         if not residents and sm_mhz is None and self._sleep_w is not None:
             estimate = replace(estimate, power_w=self._sleep_w)
 
-        if len(self._estimates) >= _KEPT:
+        if len(self._estimates) >= _CACHE_SIZE:
             self._estimates.clear()
         self._estimates[sm_mhz, residents] = estimate
         return estimate

@@ -21,7 +21,7 @@ from heshare.shared.arrays import FloatArray
 from heshare.shared.compiled import njit, vectorize
 from heshare.shared.errors import InputError
 from heshare.world import catalogue
-from heshare.world.workload import Resident
+from heshare.world.workload import Resident, Workload
 
 OVERLAP = 8.0
 """Exponent q of `(host^q + gpu^q)^(1/q)`: how sharply the longer of host and GPU part hides the shorter."""
@@ -93,17 +93,16 @@ def iteration_of(constants: Constants, gpu: str, resident: Resident) -> Iteratio
     That of a language model follows from its shape (`heshare.devices.language_models`).
 
     Raises:
-        InputError: a GPU or network without constants, or an arithmetic that the GPU lacks.
+        InputError: a GPU or network without constants.
     """
     workload = resident.workload
-    check_precision(gpu, workload.precision)
     shape = catalogue.shape(workload.model)
     if shape is not None:
         from heshare.devices.language_models import language_iteration  # few runs need it
 
         return language_iteration(constants, gpu, resident, shape)
 
-    own = arithmetic(gpu, workload.precision)
+    own = arithmetic(gpu, workload)
     timing = constants.timing.get((gpu, workload.engine, workload.model, own))
     if timing is None:
         raise InputError(
@@ -146,24 +145,14 @@ def iteration_at(
     )
 
 
-def check_precision(gpu: str, precision: str) -> None:
-    """Raise `InputError` for TF32 on a GPU of the catalogue whose tensor cores have none."""
-    if precision == "tf32" and gpu in catalogue.gpus() and not catalogue.gpu(gpu).has_tf32:
-        raise InputError(
-            f"tf32 on {gpu}",
-            "fp32 or fp16: TF32 came with the Ampere generation",
-            "Ask for fp32, which is FP32 arithmetic there.",
-            column="precision",
-        )
+def arithmetic(gpu: str, workload: Workload) -> str:
+    """Return the arithmetic in which a GPU runs a workload, `fp32`, `tf32` or `fp16` (`Gpu.arithmetic`).
 
-
-def arithmetic(gpu: str, precision: str) -> str:
-    """Return the arithmetic in which a GPU runs a network of a precision, `fp32`, `tf32` or `fp16`.
-
-    FP32 networks run in TF32 where tensor cores have it, as in the public records.
+    A GPU outside the catalogue runs what the workload is set to.
     """
-    has_tf32 = gpu in catalogue.gpus() and catalogue.gpu(gpu).has_tf32
-    return "tf32" if precision == "fp32" and has_tf32 else precision
+    if gpu not in catalogue.gpus():
+        return workload.precision
+    return catalogue.gpu(gpu).arithmetic(workload.precision, catalogue.kind(workload.model))
 
 
 def resident_rows(iterations: Sequence[Iteration], waits_s: Sequence[float] | None = None) -> FloatArray:

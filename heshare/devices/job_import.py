@@ -1,7 +1,5 @@
-"""Jobs of a foreign trace (CSV) as tasks, by a mapping of its columns: Philly, Alibaba, Azure and others."""
+"""Jobs of a foreign trace as tasks: by a recipe for a public trace, or by a mapping of columns."""
 
-import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -9,39 +7,64 @@ from pathlib import Path
 import numpy as np
 
 from heshare.devices.task_sizes import SIZED_ON, iterations
-from heshare.shared.errors import InputError, require, unknown
-from heshare.shared.inputs.csv_table import Row, RowError, date_s, read_table
+from heshare.shared.errors import require
+from heshare.shared.inputs.bounds import check_whole
+from heshare.shared.inputs.foreign_table import ImportReport
 from heshare.world.catalogue import resident
+from heshare.world.job_trace import read_jobs
+from heshare.world.recipes import Columns
 from heshare.world.task import Task, TaskSet
 
-SIZES = ("duration", "end", "iterations")
-KEYS = ("arrival", *SIZES, "gpus")
+
+class ImportedTasks(TaskSet):
+    """The tasks of a trace; `report` says what was read of it."""
+
+    report: ImportReport
+
+    def __repr__(self) -> str:
+        return f"{super().__repr__()}\n{self.report}"
 
 
 def import_jobs(
     path: str | Path,
-    columns: Mapping[str, str],
+    columns: Columns | None = None,
     *,
+    recipe: str | None = None,
     workloads: Sequence[str] | str = "resnet50:8",
     card: str = SIZED_ON,
-    gpu_unit: float = 1.0,
+    gpu_unit: float | None = None,
+    units: Mapping[str, str] | None = None,
+    zero: str | None = None,
     seed: int = 0,
-    skip_bad: bool = False,
-) -> TaskSet:
-    r"""Return the jobs of a CSV file as tasks, by arrival; the first arrives at 0.
+    skip_bad: bool | None = None,
+) -> ImportedTasks:
+    r"""Return the jobs of a trace as tasks, by arrival; the first arrives at 0.
+
+    Jobs of no GPU are left out. A part of a GPU counts as one; `report.asked_gpu_hours` has the parts.
 
     Args:
         path: the file; its rows may have any order.
-        columns: its column of `arrival`, of one of `duration` (s), `end` and `iterations`, and, if any, of `gpus`.
-            Moments are seconds, or dates such as `2023-11-16 18:17:03.98`.
-        workloads: what the jobs run, drawn uniformly.
+        columns: its columns: `arrival`; one of `duration`, `end` and `iterations`; and, if any, `gpus` (of the job, or
+            of each of its `instances`), `start` (a duration is from there to `end`; else from the arrival), `workload`
+            (such as resnet50:8), and `id`, one column or several, which must differ.
+        recipe: instead, the name of a public trace in `heshare.world.recipes`.
+        workloads: what the jobs run, drawn uniformly, where no column says it.
         card: the GPU whose time alone, at its top clock, a duration is; see `iterations`.
-        gpu_unit: what is one GPU in the column of GPUs, 100 for percent; parts of a GPU count as one.
+        gpu_unit: what is one GPU in the column of GPUs, 100 for percent; 1 unless the recipe says another.
+        units: units of moments and durations that are not seconds: {"duration": "ms"}, or us, ns, min, h.
+        zero: what a moment of 0 means among seconds from some begin: `moment`, `unknown`, or `judge`, which is
+            unknown if it stands far from all others.
         seed: of the drawn workloads.
-        skip_bad: leave out rows without a moment, a size above zero or a number of GPUs, such as jobs that never ran.
+        skip_bad: leave out rows with a bad cell, such as jobs that never ran; by default only with a recipe.
+
+    Returns:
+        The tasks; their `report` has the rows read, kept and left out, by reason, the span and the GPU hours.
 
     Raises:
-        InputError: no such file or column, a bad row, or no job.
+        InputError: no such file or column, a bad row, moments of several kinds, or no job.
+
+    Warns:
+        LeftOutWarning: rows were left out, or a value has an assumed meaning.
 
     Example:
         >>> import tempfile
@@ -49,55 +72,28 @@ def import_jobs(
         >>> with tempfile.NamedTemporaryFile("w", suffix=".csv") as file:
         ...     _ = file.write("TIMESTAMP,GeneratedTokens\n2023-11-16 18:17:04,10\n2023-11-16 18:17:09,8\n")
         ...     file.flush()
-        ...     columns = {"arrival": "TIMESTAMP", "iterations": "GeneratedTokens"}
-        ...     hs.import_jobs(file.name, columns, workloads="gpt2:1")
-        TaskSet(2 tasks of 1 models, arriving 0 to 5 s)
+        ...     tasks = hs.import_jobs(file.name, recipe="azure-llm", workloads="gpt2:1")
+        >>> tasks.report.kept, tasks.report.span_s
+        (2, 5.0)
     """
-    good = isinstance(path, str | Path)
-    require("path", f"an object of {type(path).__name__}", good, "a CSV file", "Write it there with to_csv.")
-    for key in columns:
-        if key not in KEYS:
-            raise unknown(key, KEYS, column="columns")
-    size = [key for key in SIZES if key in columns]
-    good = "arrival" in columns and len(size) == 1
-    require("columns", ", ".join(columns), good, f"arrival and one of {', '.join(SIZES)}", "Name the file's columns.")
+    good = (columns is None) != (recipe is None)
+    require("recipe", "both or none", good, "either columns or a recipe", "Name the columns of the file, or a recipe.")
     listed = [workloads] if isinstance(workloads, str) else list(workloads)
     pool = [resident(text).workload for text in listed]
     require("workloads", "none", bool(pool), "at least one, such as resnet50:8", "Name what the jobs run.")
-    per_s = [iterations(workload, 1.0, card) for workload in pool]
-    drawn, skipped = np.random.default_rng(seed), Counter[str]()
-    tasks = []
-    for row in read_table(path, list(columns.values())):
-        place = int(drawn.integers(len(pool)))
-        try:
-            arrival_s = _moment_s(row, columns["arrival"])
-            value = _moment_s(row, columns["end"]) - arrival_s if size == ["end"] else row.number_of(columns[size[0]])
-            if value <= 0:
-                raise row.error(columns[size[0]], "no size", "a value above zero", "Correct it, or pass skip_bad=True.")
-            gpus = max(1, math.ceil(row.number_of(columns["gpus"]) / gpu_unit)) if "gpus" in columns else 1
-            work = value if size == ["iterations"] else value * per_s[place]
-            tasks.append((arrival_s, Task(0, pool[place], work, gpus=gpus)))
-        except RowError as error:
-            if not skip_bad:
-                raise
-            skipped[error.reason] += 1
-    if not tasks:
-        reasons = ", ".join(f"{count} x {reason}" for reason, count in skipped.items())
-        found = f"no job that could be used ({reasons})" if reasons else "no job"
-        raise InputError(found, "at least one", "Check the file and its columns.", file=path)
-    tasks.sort(key=lambda each: each[0])
-    first_s = tasks[0][0]
-    return TaskSet(replace(task, id=i, arrival_s=at_s - first_s) for i, (at_s, task) in enumerate(tasks))
+    table = read_jobs(path, columns or recipe or {}, gpu_unit=gpu_unit, units=units, zero=zero, skip_bad=skip_bad)
 
-
-def _moment_s(row: Row, column: str) -> float:
-    text = row.text(column, "a moment")
-    for parse in (float, date_s):
-        try:
-            moment_s = parse(text)
-        except ValueError:
-            continue
-        if math.isfinite(moment_s):
-            return moment_s
-    expected = "seconds, or a date such as 2023-11-16 18:17:03"
-    raise row.error(column, "no moment", expected, "Correct it, or pass skip_bad=True.")
+    drawn = np.random.default_rng(check_whole("seed", seed, least=0)).integers(len(pool), size=len(table.frame))
+    named = [own or pool[place] for own, place in zip(table.frame["workload"], drawn, strict=True)]
+    per_s = {workload: iterations(workload, 1.0, card) for workload in dict.fromkeys(named)}
+    rows = zip(named, *(table.frame[name].tolist() for name in ("arrival_s", "size", "gpus")), strict=True)
+    tasks = ImportedTasks(
+        Task(number, workload, size if table.sized_in == "iterations" else size * per_s[workload], at_s, gpus=gpus)
+        for number, (workload, at_s, size, gpus) in enumerate(rows)
+    )
+    tasks.report = table.report
+    if table.sized_in == "iterations":
+        hours = sum(task.iterations / per_s[task.workload] * task.gpus for task in tasks) / 3600.0
+        tasks.report = replace(table.report, gpu_hours=hours)
+    tasks.report.warn()
+    return tasks

@@ -24,6 +24,9 @@ from heshare.shared import files
 from heshare.world.gpu import Gpu
 from heshare.world.workload import Model
 
+BITS = {"fp32": 32, "tf32": 19, "fp16": 16}
+"""Bits of a number in each arithmetic of emulated GPUs."""
+_TIMES = ("latency_s", "memory_s", "work_s", "fill_s", "host_s")
 COMPONENTS = ("work", "memory", "fill", "latency", "host", "copy", "intensity")
 Key = tuple[str, str, str, str]
 """(gpu, engine, workload, arithmetic) with the arithmetic `fp32`, `tf32` or `fp16`."""
@@ -95,7 +98,7 @@ class Cell:
         program: laboratory and program, `laboratory|program`; empty for one that no record has.
         gpu: the GPU.
         engine: `eager` or `tensorrt`.
-        precision: the arithmetic, `fp32`, `tf32`, `mixed`, `fp16` or `int8`.
+        precision: the arithmetic, `fp32`, `tf32`, `fp16` or `int8`.
         network: the network.
         hosted: whether the program's own host counts; otherwise a median host launches the kernels.
     """
@@ -118,19 +121,10 @@ def chip(gpu: Gpu) -> str:
     return gpu.architecture + ("-mig" if gpu.mig_slices else "")
 
 
-def peak_tflops(gpu: Gpu, precision: str, kind: str) -> float:
-    """Return the peak rate of networks in an arithmetic, TFLOP/s; `mixed` computes matrix products in FP32."""
-    if precision == "int8":
-        return 2.0 * gpu.fp16_tflops
-    if precision == "fp32" or (precision == "mixed" and kind != "cnn"):
-        return gpu.fp32_tflops
-    return gpu.peak_tflops("fp16" if precision == "fp16" else "fp32")
-
-
 def offsets(cell: Cell) -> dict[str, float]:
     """Return the logarithm of each component that follows from features alone; times in s."""
     network, gpu = cell.network, cell.gpu
-    peak = peak_tflops(gpu, cell.precision, network.kind)
+    peak = gpu.peak_tflops(cell.precision)
     sample_bytes = 1e6 * network.activations_m * (2.0 if cell.precision in ("fp16", "int8") else 4.0)
     return {
         "work": math.log(network.gflops / (1e3 * peak * REACHED)),
@@ -149,7 +143,7 @@ def terms(cell: Cell) -> Iterator[Term]:
     cores = "cuda" if _on_cuda_cores(cell) else "tensor"
     density = math.log(network.activations_m / network.gflops) if network.known_size else 0.0
     size = math.log(network.gflops / network.layers) + 1.0 if network.known_size else 0.0
-    peak = math.log(peak_tflops(gpu, cell.precision, network.kind) / 100.0)
+    peak = math.log(gpu.peak_tflops(cell.precision) / 100.0)
     bandwidth = math.log(gpu.mem_bw_gbs / 1000.0)
 
     yield ("work", "class", f"{cores}|{group}"), 1.0
@@ -207,7 +201,7 @@ def copies(cell: Cell) -> bool:
 
 
 def _on_cuda_cores(cell: Cell) -> bool:
-    return cell.precision == "fp32" or (cell.precision == "mixed" and cell.network.kind != "cnn")
+    return cell.precision == "fp32"
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,11 +237,11 @@ class Effects:
 
     Attributes:
         values: by (component, effect, key); those that are missing are 0.
-        rows: number of measured rows by (gpu, arithmetic, network).
+        rows: number of measured rows by (gpu, engine, arithmetic, network).
     """
 
     values: Mapping[tuple[str, str, str], float] = field(default_factory=dict)
-    rows: Mapping[tuple[str, str, str], int] = field(default_factory=dict)
+    rows: Mapping[tuple[str, str, str, str], int] = field(default_factory=dict)
 
     def timing(self, cell: Cell) -> Timing:
         """Return the constants of a cell."""
@@ -269,14 +263,15 @@ class Effects:
 
     def support(self, cell: Cell) -> str:
         """Return what the constants of a cell are based on, one of `uncertainty.SUPPORTS`."""
-        if self.rows.get((cell.gpu.name, cell.precision, cell.network.name)):
+        if self.rows.get((cell.gpu.name, cell.engine, cell.precision, cell.network.name)):
             return CELL
-        if any((gpu, precision) == (cell.gpu.name, cell.precision) for gpu, precision, _ in self.rows):
+        if any((gpu, precision) == (cell.gpu.name, cell.precision) for gpu, _, precision, _ in self.rows):
             return CARD
         return NONE
 
 
 _IGNITER, _PARVAGPU = "icloud-ecnu/igniter|TensorRT 8.0", "MunQ-Lee/ParvaGPU_SC24|PyTorch 21.11"
+_PYTORCH_FP32 = "sitar-lab/NeuSight|PyTorch 2.1"
 _PADDLE = "PaddlePaddle/PaddleClas|Paddle Inference with TensorRT"
 _TENSORFLOW, _BERT_DEMO = "NVIDIA/DeepLearningExamples|TensorFlow 2", "NVIDIA/TensorRT|TensorRT demo"
 _BEAMS, _FUSED_BEAMS = (f"NVIDIA/FasterTransformer|{name}, beam 4" for name in ("PyTorch", "FasterTransformer decoder"))
@@ -287,13 +282,12 @@ PROGRAMS: Mapping[tuple[str, str, str, str], str] = {
     ("V100", "tensorrt", "cnn", "fp32"): _PADDLE,
     ("V100", "tensorrt", "cnn", "fp16"): _PADDLE,
     ("A100", "eager", "cnn", "tf32"): _PARVAGPU,
-    ("A100-40GB", "eager", "cnn", "fp16"): "PctoDL|eager",
-    ("RTX-3080-Ti", "eager", "cnn", "fp16"): "PctoDL|eager",
     ("H100", "eager", "cnn", "tf32"): "H100|eager",
     ("H100", "eager", "bert_large", "tf32"): "H100|eager",
     ("H100", "eager", "gpt2", "tf32"): "H100|eager",
     ("H100", "eager", "transformer", "tf32"): "H100|eager",
     ("", "eager", "bert_large", ""): _TENSORFLOW,
+    ("", "eager", "bert_large", "fp32"): _PYTORCH_FP32,
     ("", "tensorrt", "bert_large", "fp16"): _BERT_DEMO,
     ("", "eager", "transformer", ""): _BEAMS,
     ("", "tensorrt", "transformer", ""): _FUSED_BEAMS,
@@ -336,18 +330,58 @@ class Timings:
     change: Callable[[Key, Timing], Timing] | None = None
     programs: Mapping[tuple[str, str, str, str], str] = field(default_factory=lambda: PROGRAMS)
     hosts: frozenset[str] = frozenset()
-    _known: dict[Key, Timing] = field(default_factory=dict, repr=False)
+    _known: dict[Key, Timing] = field(default_factory=dict, init=False, repr=False)
+    _from_effects: dict[Key, Timing] = field(default_factory=dict, init=False, repr=False)
 
     def __getitem__(self, key: Key) -> Timing:
         """Return the constants of (gpu, engine, workload, arithmetic); `KeyError` without such a GPU or network."""
         if key not in self._known:
-            timing = self.added[key] if key in self.added else self.effects.timing(self.cell(*key))
+            timing = self.added[key] if key in self.added else self._possible(*key)
             self._known[key] = timing if self.change is None else self.change(key, timing)
         return self._known[key]
 
+    def _possible(self, gpu: str, engine: str, workload: str, precision: str) -> Timing:
+        # The fitted constants, such that a network without rows of its own is no slower here than on any GPU in any
+        # arithmetic that this one matches or exceeds, and takes no more energy than in an arithmetic of more bits.
+        timing = self._fitted(gpu, engine, workload, precision)
+        if timing.support == CELL:
+            return timing
+
+        card = self.gpus[gpu]
+        cells = [(other, name) for other in self.gpus.values() for name in BITS]
+        below = [(other, name) for other, name in cells if at_least(card, precision, other, name)]
+        bounds = [self._not_too_fast(other, engine, workload, name) for other, name in below]
+        found = {name: min(getattr(each, name) for each in bounds) for name in _TIMES}
+
+        energy_s = [
+            each.intensity * each.work_s for (other, _), each in zip(below, bounds, strict=True) if other == card
+        ]
+        return replace(timing, **found, intensity=min(energy_s) / found["work_s"])
+
+    def _not_too_fast(self, gpu: Gpu, engine: str, workload: str, precision: str) -> Timing:
+        # The fitted constants; without rows, no faster than was measured on what matches or exceeds this GPU.
+        timing = self._fitted(gpu.name, engine, workload, precision)
+        if timing.support == CELL:
+            return timing
+
+        above = [self._fitted(other.name, engine, workload, name) for other in self.gpus.values() for name in BITS
+                 if at_least(other, name, gpu, precision)]  # fmt: skip
+        measured = [each for each in above if each.support == CELL]
+        return replace(timing, **{name: max(getattr(each, name) for each in (timing, *measured)) for name in _TIMES})
+
+    def _fitted(self, gpu: str, engine: str, workload: str, precision: str) -> Timing:
+        # Matrix products do not exceed the peak rate. Only programs of records copy their input inside the time.
+        key = gpu, engine, workload, precision
+        if key not in self._from_effects:
+            timing = self.effects.timing(self.cell(*key))
+            model = self.models[workload]
+            least_s = 0.0 if model.kind == "cnn" else model.gflops / (1e3 * self.gpus[gpu].peak_tflops(precision))
+            self._from_effects[key] = replace(timing, work_s=max(timing.work_s, least_s), copy_s=0.0)
+        return self._from_effects[key]
+
     def with_added(self, added: Mapping[Key, Timing]) -> "Timings":
         """Return a copy with further given constants."""
-        return replace(self, added={**self.added, **added}, _known={})
+        return replace(self, added={**self.added, **added})
 
     def with_change(self, change: Callable[[Key, Timing], Timing]) -> "Timings":
         """Return a copy in which the constants of each key are changed, after earlier changes."""
@@ -356,7 +390,7 @@ class Timings:
         def changed(key: Key, timing: Timing) -> Timing:
             return change(key, timing if before is None else before(key, timing))
 
-        return replace(self, change=changed, _known={})
+        return replace(self, change=changed)
 
     def get(self, key: Key) -> Timing | None:
         """Return the constants of a key, or None."""
@@ -370,6 +404,22 @@ class Timings:
         card, network = self.gpus[gpu], network_of(self.models[workload])
         program = program_of(self.programs, gpu, engine, network, precision)
         return Cell(program, card, engine, precision, network, hosted=program in self.hosts)
+
+
+def at_least(gpu: Gpu, precision: str, other: Gpu, coarser: str) -> bool:
+    """Return whether a GPU in an arithmetic matches or exceeds another one, or itself, in everything.
+
+    It has as many SMs, the peak rate, memory bandwidth and top clock, and numbers of no more bits.
+    """
+    if not (_exists(gpu, precision) and _exists(other, coarser)) or BITS[precision] > BITS[coarser]:
+        return False
+    size = gpu.sm_count >= other.sm_count and gpu.mem_bw_gbs >= other.mem_bw_gbs
+    rate = gpu.peak_tflops(precision) >= other.peak_tflops(coarser)
+    return size and rate and gpu.max_mhz >= other.max_mhz
+
+
+def _exists(gpu: Gpu, precision: str) -> bool:
+    return precision != "tf32" or gpu.has_tf32
 
 
 def network_of(model: Model) -> Network:

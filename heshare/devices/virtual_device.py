@@ -24,7 +24,7 @@ _BOARD = "board"
 class _RunningTask:
     """A task on the device.
 
-    `own_s` are its seconds per iteration beside the others, `least_s` those to which it is held, and `time_s` the
+    `estimated_s` are its seconds per iteration beside the others, `least_s` those to which it is held, and `time_s` the
     larger of the two; all are valid once the state is estimated.
     """
 
@@ -33,7 +33,7 @@ class _RunningTask:
     memory_mib: float
     done: float = 0.0
     time_s: float = math.inf
-    own_s: float = math.inf
+    estimated_s: float = math.inf
     least_s: float = 0.0
 
 
@@ -100,7 +100,7 @@ class VirtualDevice(Device):
         """Make a task take at least `time_s` per iteration, until the next `hold`; 0 lets it run freely."""
         task = self._task(task_id)
         task.least_s = time_s
-        task.time_s = max(task.own_s, time_s)
+        task.time_s = max(task.estimated_s, time_s)
         self._event_s = None
 
     def stop(self, task_id: int) -> float:
@@ -221,8 +221,8 @@ class VirtualDevice(Device):
         if self._state is None:
             self._state = self._estimate(self._clock, tuple([task.resident for task in self._running.values()]))
             for task, estimate in zip(self._running.values(), self._state.tasks, strict=True):
-                task.own_s = estimate.time_s
-                task.time_s = max(task.own_s, task.least_s)
+                task.estimated_s = estimate.time_s
+                task.time_s = max(task.estimated_s, task.least_s)
         return self._state
 
     def _noise_factor(self, name: str, spread: float) -> float:

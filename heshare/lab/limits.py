@@ -14,7 +14,7 @@ import numpy as np
 
 from heshare.devices.board_power import idle_power_w, switching, voltage
 from heshare.devices.constants import default
-from heshare.devices.iteration_time import arithmetic, iteration_of
+from heshare.devices.iteration_time import iteration_of
 from heshare.policies.policy import (
     Action,
     Event,
@@ -770,7 +770,8 @@ def _busy_w(gpu: Gpu, residents: Residents, clock: Clock) -> float:
     sm_mhz = _mhz(gpu, clock)
     busy_w = power.clock_w + power.dynamic_w * _strongest_load(gpu, residents)
     rest_w = _idle_w(gpu) + idle_power_w(power, sm_mhz, gpu.max_mhz) - power.idle_w
-    return min(gpu.tdp_w, rest_w + switching(power, sm_mhz, gpu.max_mhz) * busy_w)
+    factor = float(switching(sm_mhz, power.knee_mhz, power.v_min, gpu.max_mhz))
+    return min(gpu.tdp_w, rest_w + factor * busy_w)
 
 
 @lru_cache(maxsize=4096)
@@ -787,9 +788,12 @@ def _strongest_load(gpu: Gpu, residents: Residents) -> float:
 @lru_cache(maxsize=256)
 def _strongest_network(gpu: Gpu) -> float:
     timing, networks = default().timing, [model.name for model in catalogue.models().values() if not model.language]
-    labels = dict.fromkeys(arithmetic(gpu.name, precision) for precision in PRECISIONS)
+    labels = dict.fromkeys(gpu.arithmetic(precision, "cnn") for precision in PRECISIONS)
     keys = product((gpu.name,), ENGINES, networks, labels)
     return max(known.intensity for key in keys if (known := timing.get(key)) is not None)
+
+
+catalogue.cleared_by_registrations(_busy_w, _strongest_load, _strongest_network)
 
 
 def _idle_w(gpu: Gpu) -> float:

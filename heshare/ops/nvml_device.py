@@ -5,6 +5,7 @@ The executor, which must survive an NVML call that hangs, uses `executor/executo
 
 import math
 import time
+import warnings
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
@@ -14,6 +15,7 @@ from heshare.ops.cleanup import CleanupProcess
 from heshare.ops.clocks import ClockLock
 from heshare.ops.mps import MPS, MpsSession
 from heshare.ops.nvml.binding import Gpm, NoReadingError, NotSupportedError, Nvml, NvmlError, NvmlGpu
+from heshare.ops.nvml.energy_account import EnergyAccount
 from heshare.ops.probe import match
 from heshare.ops.workers.launcher import Launcher, Worker
 from heshare.shared.errors import DeviceError
@@ -87,7 +89,8 @@ class NvmlDevice(Device):
             ends.callback(launcher.close)
             ends.callback(self._tasks.stop_all)
             self._began_s = time.monotonic()
-            self._began_j = self._card.energy_j()
+            self._energy = EnergyAccount(self.gpu.tdp_w, _warn)
+            self._energy.add(0.0, self._card.energy_j(), self._first_w)
             self._facts = self._describe_facts()
             self._ends = ends.pop_all()
 
@@ -141,12 +144,14 @@ class NvmlDevice(Device):
     def read(self) -> Reading:
         self._tasks.poll()
         sm_pct, dram_pct = (math.nan, math.nan) if self._gpm is None else self._gpm.read()
+        power_w, now_s = self._power_w(), self._now_s()
+        self._energy.add(now_s, self._card.energy_j(), power_w)
         return Reading(
-            time_s=self._now_s(),
+            time_s=now_s,
             requested_mhz=self._requested_mhz,
             sm_mhz=self._card.sm_mhz(),
-            power_w=self._power_w(),
-            energy_j=self._card.energy_j() - self._began_j,
+            power_w=power_w,
+            energy_j=self._energy.energy_j,
             residents=self._tasks.progress(),
             throttled=bool(self._card.limits()),
             sm_util_pct=sm_pct,
@@ -228,6 +233,14 @@ class NvmlDevice(Device):
 
     def _refusal(self, found: str, action: str) -> DeviceError:
         return DeviceError(f"{self._card.label} ({self.uuid}): {found}. {action}")
+
+
+class MeterWarning(UserWarning):
+    """A reading of a card is implausible, and another one is used."""
+
+
+def _warn(text: str) -> None:
+    warnings.warn(text, MeterWarning, stacklevel=2)
 
 
 def require_usable(card: NvmlGpu) -> None:

@@ -28,6 +28,7 @@ from heshare.prediction.predictor import Predictor
 from heshare.running.result import Run
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
+from heshare.world.workload import DEFAULT_PRECISION
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -82,7 +83,7 @@ class Setting:
     load: str = "mixed"
     batch_sizes: tuple[int, ...] = (4, 8)
     durations: str = task_draws.HELIOS
-    precision: str = "fp32"
+    precision: str = DEFAULT_PRECISION
     platform: str = platforms.AS_FITTED
     predictor: str = TREES
 
@@ -205,8 +206,10 @@ def ratios(runs: pd.DataFrame, ours: str, theirs: str, metric: str, cases: Seque
         A series with the repetition and the cases as its index.
     """
     keys = [REPETITION, *cases]
-    own, other = (runs[runs[TITLE] == title].set_index(keys)[metric].astype(float) for title in (ours, theirs))
-    return own / other
+    numerator, denominator = (
+        runs[runs[TITLE] == title].set_index(keys)[metric].astype(float) for title in (ours, theirs)
+    )
+    return numerator / denominator
 
 
 def changes(

@@ -42,8 +42,8 @@ def table_1() -> tuple[pd.DataFrame, str]:
     rows = []
     for title in (*paper, *(title for title in here if title not in paper)):
         said = {words: paper.get(title, unknown)[trait] for trait, words in TRAITS.items()}
-        own = {f"{words}, here": here[title][trait] for trait, words in TRAITS.items()}
-        rows.append({"Solution": title, **said, **own})
+        declared = {f"{words}, here": here[title][trait] for trait, words in TRAITS.items()}
+        rows.append({"Solution": title, **said, **declared})
 
     notes = [
         _why_not_alike(title, trait, said)

@@ -13,7 +13,7 @@ from heshare.prediction.profile_predictor import ProfilePredictor, Trained
 from heshare.prediction.samples import training_rows
 from heshare.prediction.trees import RandomForest, SetModel, TreesOverRidge
 from heshare.profiles import store
-from heshare.profiles.missing_utilisation import untold
+from heshare.profiles.missing_utilisation import without_fill_warning
 from heshare.profiles.schema import residents_of
 from heshare.shared import files
 from heshare.shared.arrays import BoolArray
@@ -94,7 +94,7 @@ def predictor_factory(profiles: pd.DataFrame, kind: str = TREES) -> Callable[[],
 
     @cache
     def trained() -> Trained:
-        with untold():
+        with without_fill_warning():
             covered = profiles[covered_rows(profiles)].reset_index(drop=True)
             samples = int((~is_reference(covered)).sum())
             found = f"{samples} samples whose tasks were all recorded alone too"

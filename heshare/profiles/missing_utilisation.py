@@ -43,8 +43,8 @@ def fill_missing(table: pd.DataFrame) -> pd.DataFrame:
 
 
 @contextmanager
-def untold() -> Iterator[None]:
-    """Fill without the warning meanwhile: what is filled does not count, or another sentence says it."""
+def without_fill_warning() -> Iterator[None]:
+    """Suppress `ModelledUtilisationWarning`, where the filled values do not count or are reported elsewhere."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ModelledUtilisationWarning)
         yield

@@ -13,7 +13,7 @@ import pandas as pd
 
 from heshare.shared.errors import InputError, require
 from heshare.world.catalogue import gpus, models, resident
-from heshare.world.workload import ENGINES, PRECISIONS, Resident, Workload
+from heshare.world.workload import DEFAULT_PRECISION, ENGINES, PRECISIONS, Resident, Workload
 
 PROVENANCES = ("emulated", "measured", "published")
 """Sources of a row: an emulated device, a real one, or a publication."""
@@ -39,7 +39,7 @@ COLUMNS = (
     Column("provenance", str, "", "emulated, measured or published"),
     Column("workload", str, "", "the measured task's model, a name of data/workloads.csv"),
     Column("batch_size", int, "samples", "its inference batch size"),
-    Column("precision", str, "", "fp32, tf32 or fp16, of the task and of its co-runners"),
+    Column("precision", str, "", "fp32, tf32, mixed or fp16, of the task and of its co-runners"),
     Column("engine", str, "", "eager or tensorrt, of the task and of its co-runners"),
     Column("mps_pct", int, "%", "its MPS percentage"),
     Column("sm_mhz", int, "MHz", "the SM clock requested"),
@@ -72,7 +72,7 @@ def write_co_runners(residents: Iterable[Resident]) -> str:
     return "+".join(sorted(map(str, residents)))
 
 
-def parse_co_runners(text: str, *, precision: str = "fp32", engine: str = "eager") -> tuple[Resident, ...]:
+def parse_co_runners(text: str, *, precision: str = DEFAULT_PRECISION, engine: str = "eager") -> tuple[Resident, ...]:
     """Return the co-runners that `write_co_runners` wrote; the empty text is none.
 
     Raises:
@@ -100,10 +100,9 @@ def co_runner_counts(table: pd.DataFrame) -> pd.Series:
 
 
 def in_main_precision(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows in FP32 or in TF32, whichever more rows have; FP32 if both have as many."""
-    counts = table["precision"].value_counts()
-    main = "tf32" if counts.get("tf32", 0) > counts.get("fp32", 0) else "fp32"
-    return table[table["precision"] == main]
+    """Return the rows in the precision, FP16 apart, that most rows have; of as many the first by alphabet."""
+    counts = table.loc[table["precision"] != "fp16", "precision"].value_counts().sort_index()
+    return table[table["precision"] == counts.idxmax()] if len(counts) else table.iloc[:0]
 
 
 class Rule(NamedTuple):

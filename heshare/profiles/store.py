@@ -1,11 +1,11 @@
 """Profile tables as CSV files: read and written whole or not at all, floats exact, rows in one order."""
 
-import csv
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from pathlib import Path
+from typing import cast
 
 import pandas as pd
 
@@ -14,6 +14,7 @@ from heshare.profiles.schema import COLUMNS, NAMES, UTILISATIONS, Column, check
 from heshare.shared import files
 from heshare.shared.errors import InputError, require
 from heshare.shared.files import write_atomic
+from heshare.shared.inputs.csv_table import Header, Row, RowError, read_rows
 from heshare.world.catalogue import PAPER_GPUS
 
 ORDER = ["gpu", "workload", "batch_size", "precision", "engine", "co_runners", "mps_pct", "sm_mhz", "provenance"]
@@ -76,21 +77,15 @@ def make_table(rows: Iterable[Sequence[object]]) -> pd.DataFrame:
     )
 
 
-def parse_row(cells: Sequence[str], *, file: Path, row: int) -> list[object]:
+def parse_row(row: Row | RowError) -> list[object]:
     """Return the values of one row of text, or an `InputError` for cells that are not of their column's type."""
-    good, expected = len(cells) == len(NAMES), f"{len(NAMES)} cells, one for each column"
-    require(None, f"{len(cells)} cells", good, expected, "Complete the row, or delete it.", file=file, row=row)
-    return [_value(text, column, file, row) for text, column in zip(cells, COLUMNS, strict=True)]
+    if isinstance(row, RowError):
+        raise row
+    return [_value(row.cells[column.name], column, row.file, row.line) for column in COLUMNS]
 
 
 def _read_one(path: Path) -> pd.DataFrame:
-    try:
-        with path.open(encoding="utf-8", newline="") as stream:
-            lines = csv.reader(stream, strict=True)
-            check_header(next(lines, []), path)
-            rows = [parse_row(cells, file=path, row=lines.line_num) for cells in lines]
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"no CSV text ({error})", "CSV in UTF-8", "Export the table as CSV.", file=path) from None
+    rows = [parse_row(row) for row in read_profile_rows(path)]
     if not rows:
         raise InputError("no rows", "at least one measurement", "Record the profile again.", file=path, row=2)
     table = check(make_table(rows), file=path)
@@ -98,15 +93,22 @@ def _read_one(path: Path) -> pd.DataFrame:
     return table
 
 
-def check_header(header: Sequence[str], path: Path) -> None:
+def read_profile_rows(path: Path) -> Iterator[Row | RowError]:
+    """Yield the rows of a profile; `InputError` for a file that is none, or has other columns than the schema."""
+    lines = read_rows(path)
+    _check_header(cast(Header, next(lines)).columns, path)
+    yield from cast(Iterator[Row | RowError], lines)
+
+
+def _check_header(header: Sequence[str], path: Path) -> None:
     """Raise `InputError` unless a header has the columns of the schema, in their order."""
     found, expected = f"the line {header[0][:60]!r}" if header else "an empty file", "a CSV header: " + ",".join(NAMES)
     action = "Record the profile again, or export the table as CSV."
     require(None, found, len(header) > 1, expected, action, file=path, row=1)
     unknown = [name for name in header if name not in NAMES]
-    for column in NAMES:
-        if header.count(column) != 1:
-            raise _bad_column(column, unknown, header.count(column), path)
+    missing = next((column for column in NAMES if column not in header), None)
+    if missing is not None:
+        raise _missing_column(missing, unknown, path)
     for name in unknown:
         raise InputError("an unknown column", ", ".join(NAMES), "Remove it.", file=path, row=1, column=name)
     if list(header) != list(NAMES):
@@ -115,7 +117,7 @@ def check_header(header: Sequence[str], path: Path) -> None:
         )
 
 
-def _bad_column(column: str, unknown: list[str], times: int, path: Path) -> InputError:
+def _missing_column(column: str, unknown: list[str], path: Path) -> InputError:
     stem = _UNITS.sub("", column)
     similar = [name for name in unknown if name.lower() == stem or _UNITS.sub("", name.lower()) == stem]
     similar = similar or [name for name in unknown if get_close_matches(name.lower(), [column], cutoff=0.8)]
@@ -130,7 +132,7 @@ def _bad_column(column: str, unknown: list[str], times: int, path: Path) -> Inpu
             column=similar[0],
         )
     return InputError(
-        "no such column" if times == 0 else f"the column {times} times",
+        "no such column",
         "it once",
         "Add the column; the header is " + ",".join(NAMES) + ".",
         file=path,

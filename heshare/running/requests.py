@@ -30,7 +30,8 @@ from heshare.running.timeline import Interval
 from heshare.shared import files
 from heshare.shared.arrays import FloatArray
 from heshare.shared.errors import InputError, require
-from heshare.shared.inputs.csv_table import Row, date_s, read_table
+from heshare.shared.inputs.bounds import MOST_S
+from heshare.shared.inputs.foreign_table import columns_of, read_foreign
 from heshare.world import catalogue
 from heshare.world.arrivals import arrivals_s
 from heshare.world.language_model import DECODE, PREFILL
@@ -39,7 +40,7 @@ from heshare.world.workload import Workload
 
 COLUMNS = ("arrival_s", "prompt_tokens", "output_tokens")
 AZURE_COLUMNS = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
-"""Columns of the traces of Azure's language models (Patel et al., ISCA'24, CC-BY-4.0)."""
+"""Columns of the traces of Azure's language models, 2023 and 2024 (Patel et al., ISCA'24, CC-BY-4.0)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,35 +63,32 @@ def shipped_requests() -> tuple[Request, ...]:
     return read_requests(files.data("requests", "azure_2023_conv.csv"))
 
 
-def read_requests(path: str | Path) -> tuple[Request, ...]:
+def read_requests(path: str | Path, *, skip_bad: bool = False) -> tuple[Request, ...]:
     """Return the requests of a CSV file, by arrival, the first at 0 s.
 
     Args:
-        path: a file with the columns arrival_s, prompt_tokens and output_tokens, or those of the Azure traces.
+        path: a file with the columns arrival_s, prompt_tokens and output_tokens, or those of the Azure traces; others
+            may hold anything, and rows may have any order.
+        skip_bad: leave bad rows out, with a `LeftOutWarning`.
 
     Raises:
         InputError: other columns, a bad cell, or no request.
     """
-    with Path(path).open(encoding="utf-8-sig") as stream:
-        azure = stream.readline().startswith(AZURE_COLUMNS[0])
-    rows = list(read_table(path, AZURE_COLUMNS if azure else COLUMNS))
-    require("requests", "no request", bool(rows), "at least one row", "Check that this is the right file.")
-    arrival, prompt, output = AZURE_COLUMNS if azure else COLUMNS
-    moments_s = [_moment_s(row) if azure else row.number_of(arrival) for row in rows]
-    read = [
-        Request(at_s - min(moments_s), row.whole(prompt, least=1), row.whole(output, least=1))
-        for at_s, row in zip(moments_s, rows, strict=True)
-    ]
-    return tuple(sorted(read, key=lambda request: request.arrival_s))
+    columns = AZURE_COLUMNS if AZURE_COLUMNS[0] in columns_of(path) else COLUMNS
+    table = read_foreign(path, columns, skip_bad=skip_bad)
+    if columns == AZURE_COLUMNS:
+        table.read_moments_s("arrival_s", columns[0])
+    else:
+        table.read_numbers("arrival_s", columns[0], most=MOST_S)
+    for key, column in zip(COLUMNS[1:], columns[1:], strict=True):
+        table.read_numbers(key, column, least=1, whole=True)
+    table.require_rows("request")
 
-
-def _moment_s(row: Row) -> float:
-    text = row.text(AZURE_COLUMNS[0])
-    try:
-        return date_s(text)
-    except ValueError:
-        expected = "a time such as 2023-11-16 18:15:46.6805900"
-        raise row.error(AZURE_COLUMNS[0], "no time", expected, "Correct the time.") from None
+    frame = table.parsed.sort_values("arrival_s", kind="stable")
+    table.report(frame["arrival_s"]).warn()
+    frame["arrival_s"] -= frame["arrival_s"].iloc[0]
+    rows = zip(*(frame[name].tolist() for name in COLUMNS), strict=True)
+    return tuple(Request(arrival_s, int(prompt), int(output)) for arrival_s, prompt, output in rows)
 
 
 def draw_requests(

@@ -29,7 +29,7 @@ except ModuleNotFoundError:  # `check_policy` works without it
 else:
     fixture = pytest.fixture
 
-MODELS = ("resnet50", "mobilenet", "bert_large", "vgg19", "densenet121", "gpt2")
+MODELS = ("mobilenet", "resnet50", "gpt2", "densenet121", "resnet50", "bert_large")
 
 
 class PolicyContract:

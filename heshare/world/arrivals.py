@@ -2,18 +2,16 @@
 
 import re
 from collections.abc import Sequence
-from itertools import islice
 from numbers import Real
 from pathlib import Path
-from typing import cast
 
 import numpy as np
 
 from heshare.shared.arrays import FloatArray
 from heshare.shared.errors import require, unknown
-from heshare.shared.inputs.bounds import MOST_LOAD
-from heshare.shared.inputs.csv_table import Header, read_rows, read_table
-from heshare.world.helios_trace import stream_jobs
+from heshare.shared.inputs.bounds import MOST_LOAD, MOST_S
+from heshare.shared.inputs.foreign_table import columns_of, read_foreign
+from heshare.world.job_trace import read_trace
 
 DRAWN = ("exponential", "miso", "front_loaded")
 """Kinds of arrivals that are drawn, with a mean interval."""
@@ -37,7 +35,7 @@ def arrivals_s(
             variation of 1. `miso`: intervals are whole seconds, drawn as MISO's code does, which vary by 13 % alone at
             a mean of 60 s. `front_loaded`: the same, but half the mean for the first third of the tasks (MISO's own
             recipe). Or a trace, whose first n arrivals count: seconds in ascending order, or a CSV file with the column
-            `arrival_s`, or one of jobs as in `heshare.world.helios_trace`.
+            `arrival_s`, or one of jobs of Helios (`heshare.world.job_trace`).
         interval_s: mean time between two arrivals that are drawn, s.
 
     Raises:
@@ -106,9 +104,10 @@ def split_load(arrivals: Arrivals) -> tuple[Arrivals, float | None]:
 
 
 def _file_s(path: str, n: int) -> FloatArray:
-    header = cast(Header, next(read_rows(path)))
-    if "arrival_s" in header.columns:
-        times_s = (row.number_of("arrival_s") for row in read_table(path, ("arrival_s",)))
-    else:
-        times_s = (job.submit_s for job in stream_jobs(path))
-    return np.fromiter(islice(times_s, n), dtype=np.float64)
+    if "arrival_s" not in columns_of(path):
+        trace = read_trace(path)
+        trace.report().warn()
+        return np.array([job.submit_s for job in trace.jobs[:n]])
+    table = read_foreign(path, ("arrival_s",))
+    table.read_numbers("arrival_s", "arrival_s", most=MOST_S)
+    return table.parsed["arrival_s"].to_numpy()[:n]

@@ -4,7 +4,7 @@ Both files have one value a row, with its unit, source and confidence.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -12,34 +12,32 @@ from typing import Any
 
 from heshare.shared import files, plugins
 from heshare.shared.errors import InputError, require, unknown
-from heshare.shared.inputs.csv_table import Row, read_table
-from heshare.world.gpu import Gpu
+from heshare.world.fact_table import CLOCKS, TEXT, WHOLE, Field, read_facts
+from heshare.world.gpu import ARCHITECTURES, Gpu
 from heshare.world.language_model import DECODE, LARGEST_DECODE_M, PREFILL, SHAPE_KINDS, LanguageModel
 from heshare.world.task import Task
-from heshare.world.workload import KINDS, Model, Resident, Workload, parse_resident
+from heshare.world.workload import DEFAULT_PRECISION, KINDS, LOADS, Model, Resident, Workload, parse_resident
 
 PAPER_GPUS = ("T4", "V100", "A100")
 """The GPUs of Table III, in its order: the paper's figures and the shipped profiles are of these."""
 INFERENCE = "inference"
 """The phase of the workloads of Table IV."""
 
-# Kind of each field: text, a whole number, or else a number in this unit.
-_TEXT, _WHOLE = "text", "whole"
 _GPU_FIELDS = {
-    "title": _TEXT,
-    "architecture": _TEXT,
-    "sm_count": _WHOLE,
-    "cuda_cores": _WHOLE,
-    "memory_mib": "MiB",
-    "mem_bw_gbs": "GB/s",
-    "l2_mib": "MiB",
-    "fp32_tflops": "TFLOP/s",
-    "fp16_tflops": "TFLOP/s",
-    "tdp_w": "W",
-    "idle_w": "W",
-    "clocks_mhz": "MHz",
-    "mps_clients": _WHOLE,
-    "mig_slices": _WHOLE,
+    "title": Field(TEXT),
+    "architecture": Field(TEXT, names=ARCHITECTURES, action="Describe an NVIDIA GPU: others have no MPS and no MIG."),
+    "sm_count": Field(WHOLE, 1, 1000),
+    "cuda_cores": Field(WHOLE, 64, 100_000),
+    "memory_mib": Field("MiB", 1000, 2e6),
+    "mem_bw_gbs": Field("GB/s", 10, 50_000),
+    "l2_mib": Field("MiB", 0.1, 500),
+    "fp32_tflops": Field("TFLOP/s", 0.1, 1000),
+    "fp16_tflops": Field("TFLOP/s", 0.01, 20_000),
+    "tdp_w": Field("W", 5, 3000),
+    "idle_w": Field("W", 0.5, 500),
+    "clocks_mhz": Field(CLOCKS, 50, 5000),
+    "mps_clients": Field(WHOLE, 1, 1000),
+    "mig_slices": Field(WHOLE, 1, 100),
 }
 _OPTIONAL = ("mig_slices",)
 _BY_NAME = (
@@ -54,95 +52,67 @@ _BY_NAME = (
 )
 """Properties of a GPU from which constants follow, which are cached by its name."""
 _MODEL_FIELDS = {
-    "title": _TEXT,
-    "description": _TEXT,
-    "load": _TEXT,
-    "kind": _TEXT,
-    "layers": _WHOLE,
-    "params_m": "1e6",
+    "title": Field(TEXT),
+    "description": Field(TEXT),
+    "load": Field(TEXT, names=LOADS),
+    "kind": Field(TEXT, names=(*KINDS, PREFILL)),
+    "layers": Field(WHOLE, 1, 100_000),
+    "params_m": Field("1e6", 1e-6, 1e7),
 }
 _SIZES = {
-    "gflops": "GFLOP/sample",
-    "activations_m": "1e6/sample",
-    "memory_fixed_mib": "MiB",
-    "memory_per_sample_mib": "MiB/sample",
+    "gflops": Field("GFLOP/sample", 1e-5, 1e6),
+    "activations_m": Field("1e6/sample", 1e-6, 1e5),
+    "memory_fixed_mib": Field("MiB", 10, 1e7),
+    "memory_per_sample_mib": Field("MiB/sample", 1e-5, 1e6),
 }
 """Fields of a network that has no shape of a language model, from which they follow."""
-_SHAPE = {"heads": _WHOLE, "kv_heads": _WHOLE, "head_dim": _WHOLE, "context": "tokens"}
-_SHAPE_OPTIONS = {"active_params_m": "1e6", "embedding_m": "1e6", "state_mib": "MiB", "weight_bytes": "B"}
-_SHAPE_OPTIONS |= dict.fromkeys(("full_layers", "window_layers", "window", "experts", "experts_used"), _WHOLE)
-_CLOCKS = re.compile(r"^(\d+:\d+:[1-9]\d*|\d+( \d+)*)$")
+_SHAPE = {
+    "heads": Field(WHOLE, 1, 10_000),
+    "kv_heads": Field(WHOLE, 1, 10_000),
+    "head_dim": Field(WHOLE, 1, 100_000),
+    "context": Field("tokens", 1, 1e9),
+}
+_SHAPE_OPTIONS = {
+    "active_params_m": Field("1e6", 1e-6, 1e7),
+    "embedding_m": Field("1e6", 0, 1e6),
+    "full_layers": Field(WHOLE, 0, 100_000),
+    "window_layers": Field(WHOLE, 0, 100_000),
+    "window": Field(WHOLE, 1, 1e9),
+    "state_mib": Field("MiB", 0, 1e6),
+    "experts": Field(WHOLE, 1, 100_000),
+    "experts_used": Field(WHOLE, 1, 100_000),
+    "weight_bytes": Field("B", 0.1, 8),
+}
 
 
-def read_facts(
-    path: str | Path, key: str, fields: dict[str, str], *, optional: Sequence[str] = ()
-) -> dict[str, dict[str, Any]]:
-    """Return {name: {field: value}} of a long table; rows of one name need not be together.
-
-    The CSV file has the columns `key`, `field`, `value`, `unit` (and others, which are not read), `key` being that of
-    names. `fields` has the kind of each field, `text`, `whole`, or the unit of a number, and `optional` those that a
-    name may lack. Rows of other fields are skipped.
-
-    Raises:
-        InputError: a missing column, an empty or doubled value, a wrong unit, something that is not a number, or a
-            name without one of the fields.
-    """
-    table: dict[str, dict[str, Any]] = {}
-    for row in read_table(path, (key, "field", "value", "unit")):
-        facts = table.setdefault(row.text(key), {})
-        field = row.text("field")
-        if field in facts:
-            raise row.error("field", "doubled", f"each field once for {row.cells[key]}", "Remove one of the rows.")
-        if field in fields:
-            facts[field] = _value(row, field, fields[field])
-    for name, facts in table.items():
-        missing = [field for field in fields if field not in facts and field not in optional]
-        found, expected = f"{name} without {', '.join(missing)}", "a row for each of " + ", ".join(fields)
-        require("field", found, not missing, expected, "Add the rows, with unit and source.", file=path)
-    return table
-
-
-def _value(row: Row, field: str, kind: str) -> Any:
-    if kind == _TEXT:
-        return row.text("value")
-    if kind == _WHOLE:
-        return row.whole("value", least=1)
-    if row.cells["unit"] != kind:
-        raise row.error("unit", "wrong unit", kind, f"Convert the value to {kind}.")
-    if field == "clocks_mhz":
-        return _clocks(row)
-    return row.number_of("value")
-
-
-def _clocks(row: Row) -> tuple[int, ...]:
-    text = row.text("value")
-    if not _CLOCKS.match(text):
-        raise row.error("value", "no clocks", "clocks such as 300:1590:15 or 300 315 330", "Correct the grid.")
-    if ":" in text:
-        first, last, step = (int(part) for part in text.split(":"))
-        return tuple(range(first, last + 1, step))
-    return tuple(int(part) for part in text.split())
+_Facts = dict[str, dict[str, Any]]
+"""Values by name and field."""
 
 
 @cache
 def gpus() -> dict[str, Gpu]:
     """Return every GPU of `data/gpus.csv` by name, in the file's order, and those of plug-ins behind them."""
     plugins.load_others(plugins.DEVICE_MODELS)
-    paths = [files.data("gpus.csv"), *_MORE["gpu"]]
-    facts = _joined(paths, "gpu", lambda path: read_facts(path, "gpu", _GPU_FIELDS, optional=_OPTIONAL))
-    return {name: Gpu(name=name, **fact) for name, fact in facts.items()}
+    return {name: Gpu(name=name, **fact) for name, fact in _known("gpu").items()}
 
 
 @cache
 def models() -> dict[str, Model]:
     """Return every model of `data/workloads.csv` (Table IV) by name, in the file's order, then those of plug-ins."""
     plugins.load_others(plugins.WORKLOADS)
-    shipped, more = files.data("workloads.csv"), _MORE["workload"]
-    facts = _joined([shipped, *more], "workload", _read_models)
-    return {name: Model(name=name, **fact) for name, fact in facts.items()}
+    return {name: Model(name=name, **fact) for name, fact in _known("workload").items()}
 
 
-def _read_models(path: Path) -> dict[str, dict[str, Any]]:
+def _read_gpus(path: Path) -> _Facts:
+    facts = read_facts(path, "gpu", _GPU_FIELDS, optional=_OPTIONAL)
+    for name, fact in facts.items():
+        found = f"idle_w {fact['idle_w']:g} W and tdp_w {fact['tdp_w']:g} W of {name}"
+        good = fact["idle_w"] < fact["tdp_w"]
+        require("value", found, good, "an idle power below the limit", "Correct one of them.", file=path)
+    return facts
+
+
+def _read_models(path: Path) -> _Facts:
     more = {**_SIZES, **_SHAPE, **_SHAPE_OPTIONS}
     facts = read_facts(path, "workload", {**_MODEL_FIELDS, **more}, optional=tuple(more))
     return {name: _described(path, name, fact) for name, fact in facts.items()}
@@ -150,9 +120,6 @@ def _read_models(path: Path) -> dict[str, dict[str, Any]]:
 
 def _described(path: Path, name: str, fact: dict[str, Any]) -> dict[str, Any]:
     # The fields of `Model`: those that the file gives, or those that follow from the shape of a language model.
-    if fact["kind"] not in (*KINDS, PREFILL):
-        found = f"{name} of the kind {fact['kind']}"
-        raise InputError(found, " or ".join((*KINDS, PREFILL)), "Choose one.", file=path, column="kind")
     shaped = fact["kind"] == PREFILL or not _SHAPE.keys().isdisjoint(fact)
     missing = [field for field in (_SHAPE if shaped else _SIZES) if field not in fact]
     if missing or (shaped and fact["kind"] not in SHAPE_KINDS):
@@ -162,7 +129,11 @@ def _described(path: Path, name: str, fact: dict[str, Any]) -> dict[str, Any]:
     if not shaped:
         return {field: value for field, value in fact.items() if field in _MODEL_FIELDS or field in _SIZES}
     own = {field: fact.pop(field) for field in (*_SHAPE, *_SHAPE_OPTIONS, *_SIZES) if field in fact}
-    shape = LanguageModel.of(fact, own)
+    try:
+        shape = LanguageModel.of(fact, own)
+    except InputError as error:
+        found = f"{error.found} for {name}"
+        raise InputError(found, error.expected, error.action, file=path, column=error.column) from None
     return {
         **fact,
         "language": shape,
@@ -178,35 +149,39 @@ def paper_models() -> dict[str, Model]:
     return {name: model for name, model in models().items() if model.load != "none"}
 
 
-_MORE: dict[str, list[Path]] = {"gpu": [], "workload": []}
+_READ: dict[str, Callable[[Path], _Facts]] = {"gpu": _read_gpus, "workload": _read_models}
+_SHIPPED = {"gpu": "gpus.csv", "workload": "workloads.csv"}
+_MORE: dict[str, dict[Path, _Facts]] = {"gpu": {}, "workload": {}}
+"""What plug-ins have registered, by file."""
 
 
 def register_gpus(path: str | Path) -> None:
-    """Add the GPUs of a file in the form of `data/gpus.csv`, before anything reads the catalogue.
+    """Add the GPUs of a file in the form of `data/gpus.csv`, at any time.
 
     A plug-in of `heshare.device_models` calls it when it is imported. The device model derives what was not measured.
+    A GPU that is known already with the same values is passed over, so that a cell of a notebook can run again.
 
     Raises:
-        InputError: a bad file, or something has read the catalogue already.
+        InputError: a bad file, or a known name with other values.
     """
-    _register("gpu", path, read_facts(path, "gpu", _GPU_FIELDS, optional=_OPTIONAL), late=gpus.cache_info().currsize)
+    _register("gpu", Path(path), _read_gpus(Path(path)))
 
 
 def register_models(path: str | Path) -> None:
-    """Add the networks of a file in the form of `data/workloads.csv`, before anything reads the catalogue.
+    """Add the networks of a file in the form of `data/workloads.csv`, as `register_gpus` adds GPUs.
 
     A plug-in of `heshare.workloads` calls it when it is imported. Their load is `none`: task sets by MISO's recipe are
     drawn from the networks of Table IV alone.
 
     Raises:
-        InputError: a bad file, a network with a load class, or something has read the catalogue already.
+        InputError: a bad file, a network with a load class, or a known name with other values.
     """
     facts = _read_models(Path(path))
     for name, fact in facts.items():
         if fact["load"] != "none":
             found, action = f"{name} with the load {fact['load']}", "Write none; give its tasks as a file or a list."
             raise InputError(found, "the load none", action, file=path, column="load")
-    _register("workload", path, facts, late=models.cache_info().currsize)
+    _register("workload", Path(path), facts)
 
 
 def registered_files() -> list[Path]:
@@ -215,24 +190,39 @@ def registered_files() -> list[Path]:
     return [*_MORE["gpu"], *_MORE["workload"]]
 
 
-def _register(key: str, path: str | Path, facts: dict[str, dict[str, Any]], *, late: int) -> None:
-    if late:
-        found, action = f"{', '.join(facts)} after the catalogue was read", "Call it first, or by an entry point."
-        raise InputError(found, "entries from the start", action, file=path, column=key)
-    _MORE[key].append(Path(path))
-
-
-def _joined(
-    paths: Sequence[Path], key: str, read: Callable[[Path], dict[str, dict[str, Any]]]
-) -> dict[str, dict[str, Any]]:
-    joined: dict[str, dict[str, Any]] = {}
-    for path in paths:
-        facts = read(path)
-        for name in facts:
-            if name in joined:
-                raise InputError(f"{name} again", "one description a name", "Rename it.", file=path, column=key)
+def _known(key: str) -> _Facts:
+    # The shipped file's, then those of plug-ins.
+    joined = _READ[key](files.data(_SHIPPED[key]))
+    for facts in _MORE[key].values():
         joined |= facts
     return joined
+
+
+def _register(key: str, path: Path, facts: _Facts) -> None:
+    known = _known(key)
+    for name in (each for each in facts if each in known):
+        changed = [
+            field for field in facts[name].keys() | known[name] if facts[name].get(field) != known[name].get(field)
+        ]
+        found, action = (
+            f"{name} with another {', '.join(sorted(changed))}",
+            "Choose another name, or start Python again.",
+        )
+        require(key, found, not changed, "one description a name", action, file=path)
+
+    new = {name: fact for name, fact in facts.items() if name not in known}
+    if new:
+        _MORE[key][path] = {**_MORE[key].get(path, {}), **new}
+        for clear in _DEPENDENT:
+            clear()
+
+
+def cleared_by_registrations(*caches: Any) -> None:
+    """Clear these caches (of `functools`) whenever a GPU or network is registered: they depend on the catalogue."""
+    _DEPENDENT.extend(cached.cache_clear for cached in caches)
+
+
+_DEPENDENT: list[Callable[[], None]] = []
 
 
 def gpu(name: str) -> Gpu:
@@ -311,7 +301,7 @@ def load_class(model_name: str) -> str:
     return models()[model_name].load if model_name in models() else "none"
 
 
-def resident(text: str, /, *, precision: str = "fp32", engine: str = "eager") -> Resident:
+def resident(text: str, /, *, precision: str = DEFAULT_PRECISION, engine: str = "eager") -> Resident:
     """Return the resident of a text such as `resnet50:16@50`; an `InputError` for another form or an unknown model."""
     parsed = parse_resident(text, precision=precision, engine=engine)
     memory_mib(parsed.workload)  # raises for an unknown model
@@ -367,3 +357,6 @@ def _phase(workload: Workload) -> Phase:
         action = "Install the plug-in that registers the phase."
         raise InputError(found, expected + " or ".join((INFERENCE, *_PHASES)), action, column="workload")
     return _PHASES[workload.phase]
+
+
+cleared_by_registrations(gpus, models, _gpus_by_letters, kind, shape, memory_mib)

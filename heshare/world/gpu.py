@@ -9,6 +9,8 @@ import numpy as np
 from heshare.shared.errors import InputError, require
 
 _WITHOUT_TF32 = ("kepler", "maxwell", "pascal", "volta", "turing")
+ARCHITECTURES = (*_WITHOUT_TF32, "ampere", "ada", "hopper", "blackwell")
+"""Architectures of NVIDIA's GPUs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +20,7 @@ class Gpu:
     Attributes:
         name: the name used everywhere, such as `T4`, `V100`, `V100-SXM2`, `A100`.
         title: the vendor's name for figures, such as `NVIDIA Tesla T4`.
-        architecture: `turing`, `volta`, `ampere`, `ada`, `hopper` or a newer one.
+        architecture: one of `ARCHITECTURES`.
         sm_count: streaming multiprocessors.
         cuda_cores: FP32 lanes of the whole card.
         memory_mib: device memory, MiB.
@@ -66,14 +68,26 @@ class Gpu:
 
     @property
     def has_tf32(self) -> bool:
-        """Whether its tensor cores have TF32, in which FP32 networks run here, as in the public records."""
+        """Whether its tensor cores have TF32."""
         return self.architecture not in _WITHOUT_TF32
 
-    def peak_tflops(self, precision: str) -> float:
-        """Return the peak rate of networks in a precision, TFLOP/s: FP32 networks run in TF32 where there is TF32."""
-        if precision == "fp16":
-            return max(self.fp16_tflops, self.fp32_tflops)
-        return max(self.fp32_tflops, self.fp16_tflops / 2) if self.has_tf32 else self.fp32_tflops
+    def arithmetic(self, precision: str, kind: str) -> str:
+        """Return the arithmetic of a network set to a precision: `fp32`, `tf32` or `fp16`; other names stay.
+
+        `kind` is that of the network. `mixed` computes convolutions in TF32 and matrix products in FP32. A GPU without
+        TF32 runs both `mixed` and `tf32` in FP32, as PyTorch does.
+        """
+        if precision not in ("tf32", "mixed"):
+            return precision
+        in_tf32 = self.has_tf32 and (precision == "tf32" or kind == "cnn")
+        return "tf32" if in_tf32 else "fp32"
+
+    def peak_tflops(self, arithmetic: str) -> float:
+        """Return the peak rate in an arithmetic, `fp32`, `tf32`, `fp16` or `int8`, TFLOP/s."""
+        if arithmetic == "fp32":
+            return self.fp32_tflops
+        of_fp16 = {"tf32": 0.5, "fp16": 1.0, "int8": 2.0}[arithmetic]
+        return max(of_fp16 * self.fp16_tflops, self.fp32_tflops)
 
     def check_clock(self, sm_mhz: int) -> int:
         """Return `sm_mhz` if this card offers it; else an `InputError` names the nearest two."""

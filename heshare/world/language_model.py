@@ -65,7 +65,8 @@ class LanguageModel:
         """Return the shape of a workload: its kind, layers and parameters in `facts`, and its own fields in `shape`.
 
         Raises:
-            InputError: more active than all parameters, more experts used than there are, or a value below zero.
+            InputError: more active than all parameters, more experts used than there are, more layers with attention
+                than layers, a window without layers or the reverse, or neither attention nor a state.
         """
         own = {name: value for name, value in shape.items() if name in cls.__dataclass_fields__}
         own.setdefault("active_params_m", facts["params_m"])
@@ -77,8 +78,19 @@ class LanguageModel:
         found = f"{model.experts_used} of {model.experts} experts"
         good = 0 < model.experts_used < model.experts or not model.experts
         require("experts_used", found, good, "fewer than there are", "Correct the experts.")
-        require("context", f"{model.context:g} tokens", model.context >= 1, "at least 1", "Correct the context.")
+        model._check_layers()
         return model
+
+    def _check_layers(self) -> None:
+        found = f"{self.full_layers} full_layers and {self.window_layers} window_layers of {self.layers} layers"
+        good = 0 <= self.full_layers <= self.layers - self.window_layers
+        require("full_layers", found, good, "at most all layers", "Correct the layers.")
+        good = self.full_layers + self.window_layers > 0 or self.state_mib > 0.0
+        expected = "layers with attention, or the state_mib of a model without them"
+        require("full_layers", f"{found} without a state", good, expected, "Correct full_layers, or add state_mib.")
+        found = f"{self.window_layers} window_layers with a window of {self.window} tokens"
+        good = bool(self.window_layers) == bool(self.window)
+        require("window", found, good, "both or neither", "Add the missing row, or remove the other.")
 
     def tokens(self, batch_size: float) -> float:
         """Return the tokens of an iteration: one a sequence in a decode step, all of the prompts in a prefill."""

@@ -14,7 +14,7 @@ from heshare.shared import display
 from heshare.shared.errors import InputError, require
 from heshare.shared.html_tables import html_table
 from heshare.shared.inputs.bounds import MOST_GPUS, MOST_ITERATIONS, MOST_S, MOST_TASKS
-from heshare.world.workload import Workload
+from heshare.world.workload import DEFAULT_PRECISION, Workload
 
 _ITERATIONS = f"a finite number above zero, at most {MOST_ITERATIONS:g}"
 _WIDTHS = f"numbers of GPUs of at least one and at most {MOST_GPUS}"
@@ -155,6 +155,6 @@ class TaskSet(tuple[Task, ...]):
             for task in self
         ]
         defaults = {"gpus": 1, "widths": "", "priority": 0, "deadline_s": math.inf, "epochs": None}
-        defaults |= {"precision": "fp32", "engine": "eager", "phase": "inference"}
+        defaults |= {"precision": DEFAULT_PRECISION, "engine": "eager", "phase": "inference"}
         same = [name for name, value in defaults.items() if all(row[name] == value for row in rows)]
         return pd.DataFrame(rows).drop(columns=same if rows else [])

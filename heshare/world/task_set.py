@@ -21,7 +21,7 @@ from heshare.shared.inputs.bounds import MOST_TASKS
 from heshare.shared.inputs.csv_table import read_table
 from heshare.world.arrivals import INTERVAL_S, Arrivals, arrivals_s
 from heshare.world.catalogue import paper_models
-from heshare.world.helios_trace import TraceJob, stream_jobs
+from heshare.world.job_trace import TraceJob, read_trace
 from heshare.world.task import Task
 from heshare.world.workload import Workload
 
@@ -153,7 +153,11 @@ def _durations_s(percentiles: ArrayLike | None, trace: str | Path | Iterable[Tra
     require("trace", "percentiles and a trace", percentiles is None or trace is None, "one of the two", _ACTION)
     if trace is not None:
         require("trace", display.found(trace), isinstance(trace, Iterable | Path), "a trace file, or its jobs", _ACTION)
-        return recipe_durations_s(stream_jobs(trace) if isinstance(trace, str | Path) else trace)
+        if not isinstance(trace, str | Path):
+            return recipe_durations_s(trace)
+        read = read_trace(trace)
+        read.report().warn()
+        return recipe_durations_s(read.jobs)
     if percentiles is None:
         return helios_durations_s()
     try:

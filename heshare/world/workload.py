@@ -8,13 +8,19 @@ from heshare.shared.errors import InputError
 from heshare.shared.inputs.bounds import MOST_BATCH, parse_whole
 from heshare.world.language_model import LanguageModel
 
-PRECISIONS = ("fp32", "tf32", "fp16")
+PRECISIONS = ("mixed", "fp32", "tf32", "fp16")
+"""What a framework is set to, the default first: TF32 for convolutions alone, FP32 alone, TF32 for convolutions and
+matrix products, FP16. GPUs without TF32 run `mixed` and `tf32` in FP32 (`Gpu.arithmetic`)."""
+DEFAULT_PRECISION = PRECISIONS[0]
+"""The default of PyTorch since version 1.12."""
 ENGINES = ("eager", "tensorrt")
 PHASES = ("inference", "training")
 MEASURED = "measured"
 """The phase of a workload that is known by what was measured of it alone (`heshare.lab.advice`), in no task set."""
 KINDS = ("cnn", "transformer", "decode")
 """Kinds of network: convolutions on images, whole sequences, one output position at a time."""
+LOADS = ("low", "medium", "high", "none")
+"""Load classes of Section V-B; `none` for a network that is not in Table IV."""
 SHARINGS = (
     "mps",
     "time-slice",
@@ -69,7 +75,7 @@ class Workload:
     Attributes:
         model: a name of `hs.models()`, or of the training workloads.
         batch_size: inference batch size, samples per iteration; in training, samples per step on one GPU.
-        precision: `fp32` (on Ampere and later TF32, as in the public records), `tf32` or `fp16`.
+        precision: one of `PRECISIONS`.
         engine: `eager` (PyTorch, host-bound when layers are small) or `tensorrt` (no host floor).
         phase: `inference`, `training` or `measured`.
 
@@ -81,7 +87,7 @@ class Workload:
 
     model: str
     batch_size: int
-    precision: str = "fp32"
+    precision: str = DEFAULT_PRECISION
     engine: str = "eager"
     phase: str = "inference"
 
@@ -147,7 +153,7 @@ class Resident:
         return f"{self.workload}@{self.mps_pct if self.sharing == 'mps' else self.sharing}"
 
 
-def parse_resident(text: str, /, *, precision: str = "fp32", engine: str = "eager") -> Resident:
+def parse_resident(text: str, /, *, precision: str = DEFAULT_PRECISION, engine: str = "eager") -> Resident:
     """Return the resident of `model[-train][:batch_size][@mps_pct]`, such as `resnet50:16@50`, or an `InputError`.
 
     A missing part is 1 or 100. Another way of sharing replaces the percentage: `resnet50:16@time-slice`,

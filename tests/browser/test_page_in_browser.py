@@ -23,7 +23,7 @@ ROWS = "table.claims tbody tr:visible"
 def claims(results: Path) -> pd.DataFrame:
     """The paper's claims, which are on the first page."""
     table = pd.read_csv(results.parent / "claims.csv")
-    return table[[row.claim.is_own for row in rows(table)]]
+    return table[[row.claim.is_heshare for row in rows(table)]]
 
 
 def test_filter(visit: Open, results: Path, claims: pd.DataFrame) -> None:

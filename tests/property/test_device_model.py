@@ -21,7 +21,7 @@ FREE_W = 1e5
 """A power limit that never acts."""
 Question = tuple[Gpu, list[Resident], int | None, float]
 
-inference = any_residents(128, ["fp32", "tf32", "fp16"])
+inference = any_residents(128, ["fp32", "tf32", "mixed", "fp16"])
 language_models = st.builds(
     Resident,
     st.builds(
@@ -35,13 +35,6 @@ language_models = st.builds(
 plain = st.builds(Workload, st.sampled_from(sorted(catalogue.paper_models())), st.integers(1, 64))
 either = st.deferred(lambda: plain | st.sampled_from(training.workloads()))
 """Inference in FP32, or a training."""
-
-
-def in_precision_of(gpu: Gpu, resident: Resident) -> Resident:
-    """The resident, in FP32 if it asks for TF32 on a GPU without it."""
-    if gpu.has_tf32 or resident.workload.precision != "tf32":
-        return resident
-    return replace(resident, workload=replace(resident.workload, precision="fp32"))
 
 
 @st.composite
@@ -59,7 +52,7 @@ def questions(draw: st.DrawFn, residents: st.SearchStrategy[list[Resident]]) -> 
     gpu = draw(st.sampled_from(list(catalogue.gpus().values())))
     cap_w = gpu.idle_w + (gpu.tdp_w - gpu.idle_w) * draw(st.floats(0.02, 1.2))
     clock = draw(st.none() | st.sampled_from(gpu.clocks_mhz))
-    return gpu, [in_precision_of(gpu, task) for task in draw(residents)], clock, cap_w
+    return gpu, draw(residents), clock, cap_w
 
 
 inferences = questions(st.lists(inference, min_size=1, max_size=6))
@@ -112,7 +105,7 @@ def test_share(question: Question, data: st.DataObject):
 def test_company(question: Question, further: Resident):
     """A co-runner speeds a task up only where it lowers the power, so that the cap leaves a higher clock."""
     gpu, residents, clock, cap_w = question
-    further = in_precision_of(gpu, replace(further, mps_pct=residents[0].mps_pct, sharing=residents[0].sharing))
+    further = replace(further, mps_pct=residents[0].mps_pct, sharing=residents[0].sharing)
     crowded, before = (co_run(gpu, tasks, clock, power_cap_w=cap_w) for tasks in ([*residents, further], residents))
     assert no_slower(crowded, before) or crowded.sm_mhz > before.sm_mhz
 

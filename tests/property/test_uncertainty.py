@@ -17,7 +17,7 @@ from heshare.world import catalogue
 ROUNDING = 1e-9
 
 gpus = st.sampled_from(list(catalogue.gpus().values()))
-residents = any_residents(512, ["fp32", "fp16"])
+residents = any_residents(512, ["mixed", "fp16"])
 parts = st.builds(Uncertainty, st.floats(0.0, 1.0), st.floats(0.0, 1.0))
 
 

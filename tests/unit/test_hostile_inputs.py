@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from support.run_entries import ended, run_of, session, started
 
 import heshare as hs
+from heshare.lab.advice.meter_log import read_meter
 from heshare.lab.sweeps.grid import read_grid
 from heshare.lab.sweeps.plan_file import read_plan
 from heshare.ops.jobs import run_journal
@@ -18,12 +19,14 @@ from heshare.ops.jobs.entries import encode
 from heshare.ops.jobs.job_file import read_jobs
 from heshare.paper.notebooks import parameters
 from heshare.profiles import store
+from heshare.running.requests import read_requests
 from heshare.shared import files
 from heshare.shared.errors import InputError
 from heshare.shared.journal import journal_line
-from heshare.world.helios_trace import read_trace
+from heshare.world.job_trace import read_trace
 from heshare.world.task_file import read_tasks
 
+pytestmark = pytest.mark.filterwarnings("ignore::heshare.shared.inputs.foreign_table.LeftOutWarning")
 TASKS = (
     "id,workload,batch_size,iterations,arrival_s,precision,engine,phase,gpus,widths,priority,deadline_s,epochs\n"
     "0,resnet50,8,1000,0,fp32,eager,inference,1,,0,500,2\n1,vgg19,4,500,3,fp16,tensorrt,inference,1,1 2,1,,\n"
@@ -40,10 +43,28 @@ jobs:
 GRID = "policies: [random, 'morak(cap=0.7,k=3)']\nclusters: [1xA100]\ntasks: [2]\nloads: [low]\nseeds: 1\nseed: 0\n"
 CELLS = (("seed = 0", ["parameters"]), ("ctx = setup('a', outputs=[])", []))
 NOTEBOOK = {"cells": [{"cell_type": "code", "source": [source], "metadata": {"tags": tags}} for source, tags in CELLS]}
+FOREIGN = (
+    "job,submit,start,end,gpus,n\n1,1601510400000,1601510401000,1601514000000,50,2\n"
+    "2,1601510460000,1601510461000,1601514060000,100,1\n3,1601510470000,1601510471000,1601514070000,200,1\n"
+)
+FOREIGN_COLUMNS = {"arrival": "submit", "start": "start", "end": "end", "gpus": "gpus", "instances": "n", "id": "job"}
+REQUESTS = (
+    "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.6805900,374,44\n2023-11-16 18:15:50.9951690,396,109\n"
+)
+METER = (
+    "timestamp, index, power.draw [W], clocks.sm [MHz], utilization.gpu [%]\n"
+    "2018/10/10 13:06:03.419, 0, 53.48 W, 1410 MHz, 0 %\n2018/10/10 13:06:04.419, 0, 153.48 W, [N/A], 90 %\n"
+)
+ATTEMPT = {"start_time": "2017-10-07 01:12:00", "end_time": "2017-10-07 01:22:00", "detail": [{"gpus": ["gpu0"]}]}
+PHILLY = [{"jobid": name, "submitted_time": "2017-10-07 01:11:39", "attempts": [ATTEMPT]} for name in "abc"]
 ENTRIES = (run_of(1, devices=("GPU-0",), file="/j"), session(0.0), started("a"), ended("a", exit_code=0))
 READERS = {
     "t.csv": read_tasks,
     "trace.csv": read_trace,
+    "foreign.csv": lambda path: hs.import_jobs(path, FOREIGN_COLUMNS, gpu_unit=100),
+    "philly.json": lambda path: hs.import_jobs(path, recipe="philly"),
+    "requests.csv": read_requests,
+    "smi.csv": read_meter,
     "jobs.yaml": read_jobs,
     "grid.yaml": read_grid,
     "plan.json": read_plan,
@@ -81,6 +102,8 @@ def valid(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     plan = hs.write_plan(tmp_path_factory.mktemp("valid") / "plan.json", hs.plan(3, "1xT4,1xA100").trade_off)
     profile = files.data("profiles", "emulated", "T4", "profile.csv").read_bytes().splitlines(keepends=True)[:25]
     texts = {"t.csv": TASKS, "trace.csv": TRACE, "jobs.yaml": JOBS, "grid.yaml": GRID, "n.ipynb": json.dumps(NOTEBOOK)}
+    texts |= {"foreign.csv": FOREIGN, "requests.csv": REQUESTS, "smi.csv": METER}
+    texts["philly.json"] = json.dumps(PHILLY)
     made = {"plan.json": plan.read_bytes(), "profile.csv": b"".join(profile)}
     lines = b"".join(journal_line(encode(entry)) for entry in ENTRIES)
     return {**{name: text.encode() for name, text in texts.items()}, **made, "journal.jsonl": lines}

@@ -64,7 +64,7 @@ greet = duo_command:greet
 
 ROWS = {
     "title": ("Made-up card", ""),
-    "architecture": ("later", ""),
+    "architecture": ("blackwell", ""),
     "sm_count": ("96", ""),
     "cuda_cores": ("12288", ""),
     "memory_mib": ("32000", "MiB"),
@@ -86,9 +86,9 @@ NETWORK = {
     "layers": ("74", ""),
     "gflops": ("35", "GFLOP/sample"),
     "params_m": ("86", "1e6"),
-    "activations_m": ("16.5", "1e6/sample"),
+    "activations_m": ("29.0", "1e6/sample"),
     "memory_fixed_mib": ("870", "MiB"),
-    "memory_per_sample_mib": ("63", "MiB/sample"),
+    "memory_per_sample_mib": ("111", "MiB/sample"),
 }
 """A made-up network: value and unit of each field."""
 

@@ -11,14 +11,10 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
+from support.recipes import CHECKOUT, GPU, NOTEBOOK, PAGE, WORKLOAD, Block, blocks
 
-CHECKOUT = Path(__file__).resolve().parents[2]
-_FENCE = re.compile(r"^( *)```(\w+)(?: ([\w./]+))?\n(.*?)^\1```$", re.DOTALL | re.MULTILINE)
-PAGE = "docs/adding.md"
-GPU, WORKLOAD, NOTEBOOK = "Add a GPU", "Add a workload", "Add a notebook"
 STYLES = "tests/unit/paper/figures/test_series_styles.py"
 TESTS = {
     GPU: "tests/contract/test_devices.py tests/unit/world/test_catalogue.py tests/unit/profiles/test_store.py "
@@ -30,25 +26,6 @@ TESTS = {
 """The tests that `make test` runs here: those that a recipe can break, since all of them take minutes."""
 QUICK = ("01", "02")
 """Notebooks of seconds: tables and figures of the paper's GPUs and workloads, and a comparison."""
-
-
-class Block(NamedTuple):
-    """A fenced block: its language, the file that it is added to ('' for none) and its text, without indentation."""
-
-    language: str
-    file: str
-    text: str
-
-
-def blocks(page: str, heading: str = "") -> list[Block]:
-    """Return the fenced blocks of a page, or of the section with that heading."""
-    text = (CHECKOUT / page).read_text("utf-8")
-    if heading:
-        text = text.split(f"\n## {heading}\n")[1].split("\n## ")[0]
-    found = []
-    for indent, language, file, code in _FENCE.findall(text):
-        found.append(Block(language, file, re.sub(rf"(?m)^{indent}", "", code)))
-    return found
 
 
 def copy_checkout(folder: Path) -> Path:

@@ -224,7 +224,6 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "GPU": (lambda: hs.estimate("V10", "resnet50:8"), "Did you mean 'V100'"),
     "clock off the grid": (lambda: hs.estimate("V100", "resnet50:8", 1000), "997 and 1005"),
     "precision": (lambda: hs.estimate("V100", "resnet50:8", precision="bf16"), "fp16"),
-    "tf32 on Volta": (lambda: hs.estimate("V100", "resnet50:8", precision="tf32"), "tf32 on V100"),
     "power cap": (lambda: hs.estimate("V100", "resnet50:8", power_cap_w=math.nan), "power_cap_w"),
     "watts above the card": (lambda: hs.advise("A100", ["a=per_s:9,sm:5,w:900"]), "400 W"),
     # Notebooks and grids

@@ -20,7 +20,7 @@ from heshare.shared.errors import InputError, require
 from heshare.shared.inputs.bounds import MOST_BATCH
 from heshare.world import catalogue
 from heshare.world.gpu import Gpu
-from heshare.world.workload import MEASURED, Resident, Workload
+from heshare.world.workload import DEFAULT_PRECISION, MEASURED, Resident, Workload
 
 MOST = 7
 """Most workloads of an advice: a card has at most as many MIG instances."""
@@ -81,7 +81,11 @@ class Advice:
 
 
 def advise(
-    gpu: str, workloads: Sequence[str | Measured] | str | Measured, *, precision: str = "fp32", engine: str = "eager"
+    gpu: str,
+    workloads: Sequence[str | Measured] | str | Measured,
+    *,
+    precision: str = DEFAULT_PRECISION,
+    engine: str = "eager",
 ) -> Advice:
     """Return the ways to run workloads on a card, with speed, latency, joules and intervals, and the recommended one.
 
@@ -89,7 +93,7 @@ def advise(
         gpu: a GPU of the catalogue, such as `A100`.
         workloads: up to 7, such as `resnet50:8`, `3xresnet50:8` (copies), `eaco_vgg16-train:32`, or a measurement of
             one alone on this card: a `Measured`, or `asr=per_s:104,w:155,sm:6`. One alone means two copies of it.
-        precision: of workloads of the catalogue, `fp32`, `tf32` or `fp16`.
+        precision: of workloads of the catalogue, one of `heshare.world.workload.PRECISIONS`.
         engine: of workloads of the catalogue, `eager` or `tensorrt`.
 
     Raises:

@@ -1,9 +1,12 @@
 """Workloads given by measurements of them alone on a card: their parameters in the device model."""
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from pathlib import Path
+from typing import Any
 
 from heshare.devices import uncertainty
 from heshare.devices.constants import Constants
@@ -11,6 +14,7 @@ from heshare.devices.device_model import register_iteration_model
 from heshare.devices.iteration_time import BATCH_EXPONENT, OVERLAP, Iteration, iteration_at
 from heshare.devices.timing_effects import Key, Timing
 from heshare.devices.uncertainty import CARD, CELL, Spreads, Uncertainty
+from heshare.lab.advice.meter_log import reading_of
 from heshare.shared.errors import InputError, require
 from heshare.world.gpu import Gpu
 from heshare.world.workload import MEASURED, Resident, Workload
@@ -19,7 +23,7 @@ TIME_SPREAD, POWER_SPREAD = 0.03, 0.05
 """Relative standard uncertainty of a measured rate and power; assumed."""
 OVER_LIMIT = 1.1
 """Highest measured power over the card's limit: samples may exceed it for a moment; assumed."""
-_FORM = "name=per_s:104,sm:6 and any of w:155, dram:20, gpu:60, mib:9000"
+_FORM = "name=per_s:104,sm:6 and any of w:155, dram:20, gpu:60, mib:9000, log:FILE"
 _FIELDS = {"per_s": "per_s", "sm": "sm_pct", "w": "power_w", "dram": "dram_pct", "gpu": "gpu_pct", "mib": "memory_mib"}
 _LEAST = {"per_s": 1e-9, "sm_pct": 0.1, "power_w": 1.0, "dram_pct": 0.0, "gpu_pct": 0.1, "memory_mib": 0.0}
 
@@ -36,6 +40,7 @@ class Measured:
         dram_pct: activity of the memory interface, % (`DCGM_FI_PROF_DRAM_ACTIVE`).
         gpu_pct: part of the time in which some kernel runs, % (nvidia-smi's `utilization.gpu`); None if unknown.
         memory_mib: device memory, MiB; 0 if unknown: then everything fits.
+        small: whether activities of at most 1 are %; else they are taken for DCGM's ratios of 0 to 1, and refused.
 
     Example:
         >>> from heshare import Measured
@@ -50,34 +55,70 @@ class Measured:
     dram_pct: float = 0.0
     gpu_pct: float | None = None
     memory_mib: float = 0.0
+    small: bool = False
 
     def __post_init__(self) -> None:
         good = isinstance(self.name, str) and re.fullmatch("[a-z0-9_]+", self.name) is not None
         require("name", repr(self.name), good, "small letters, digits and _", "Rename the workload.")
         for field, least in _LEAST.items():
             value, most = getattr(self, field), 100.0 if field.endswith("_pct") else 1e9
-            good = type(value) in (int, float) and least <= value <= most
-            good = good or (value is None and field in ("power_w", "gpu_pct"))
+            number = type(value) in (int, float)
+            if number and field.endswith("_pct") and 0 < value <= 1 and not self.small:
+                raise self._ratio(field.removesuffix("_pct"), value)
+            good = (number and least <= value <= most) or (value is None and field in ("power_w", "gpu_pct"))
             require(field, f"{value!r} of {self.name}", good, f"a number from {least:g} to {most:g}", "Correct it.")
+
+    def _ratio(self, field: str, value: float) -> InputError:
+        found = f"{value!r} of {self.name}, which may be a ratio, as DCGM writes its activities (0 to 1)"
+        action = f"Write {field}:{100 * value:g} if it is one, else {field}:{value:g}% (in Python small=True)."
+        return InputError(found, "an activity in %", action, column=f"{field}_pct")
 
     @classmethod
     def parse(cls, text: str) -> "Measured":
-        """Return the measurement of a text such as `asr=per_s:104,w:155,sm:6`."""
+        """Return the measurement of a text such as `asr=per_s:104,w:155,sm:6` or `asr=per_s:104,sm:6,log:smi.csv`.
+
+        `log` names a log of nvidia-smi, with `#GPU` if it has several, from which power and utilisation are taken.
+        """
         name, _, rest = text.partition("=")
-        values = {
-            _FIELDS.get(key.strip(), ""): number for key, _, number in (each.partition(":") for each in rest.split(","))
-        }
-        good = len(values) == rest.count(",") + 1 and {"per_s", "sm_pct"} <= set(values) <= set(_FIELDS.values())
+        parts = [each.partition(":") for each in rest.split(",")]
+        values = {key.strip(): number.strip() for key, _, number in parts}
+        good = len(values) == len(parts) and {"per_s", "sm"} <= set(values) <= {*_FIELDS, "log"}
         require("workload", repr(text), good, _FORM, "Write each field once.")
+        log, hash_mark, gpu = values.pop("log", "").partition("#")
+        small = any(number.endswith("%") for number in values.values())
         try:
-            return cls(name.strip(), **{field: float(number) for field, number in values.items()})
-        except ValueError as error:
-            raise error if isinstance(error, InputError) else InputError(repr(text), _FORM, "Write numbers.") from None
+            numbers = {_FIELDS[key]: float(number.removesuffix("%")) for key, number in values.items()}
+        except ValueError:
+            raise InputError(repr(text), _FORM, "Write numbers.") from None
+        found = _of_log(log, gpu if hash_mark else None) if log else {}
+        return cls(name.strip(), **{**found, **numbers}, small=small)
+
+    @classmethod
+    def of_log(
+        cls, name: str, log: str | Path, *, per_s: float, sm_pct: float, gpu: str | int | None = None, **more: Any
+    ) -> "Measured":
+        """Return a measurement whose power and utilisation are those of a log of nvidia-smi.
+
+        Args:
+            name: its name; this, per_s and sm_pct as in the class.
+            per_s: iterations a second.
+            sm_pct: SM activity, %.
+            log: the file, see `heshare.lab.advice.meter_log.read_meter`.
+            gpu: the GPU, as the log names it, if it has several.
+            more: other attributes of the class.
+        """
+        return cls(name, per_s, sm_pct, **{**_of_log(log, gpu), **more})
 
     @property
     def workload(self) -> Workload:
         """Return the workload in the device model, of batch size 1: an iteration is the unit of `per_s`."""
         return Workload(self.name, 1, phase=MEASURED)
+
+
+def _of_log(log: str | Path, gpu: str | int | None) -> dict[str, Any]:
+    reading = reading_of(log, gpu)
+    utilisation = {} if math.isnan(reading.gpu_pct) else {"gpu_pct": reading.gpu_pct}
+    return {"power_w": reading.power_w, **utilisation}
 
 
 def busy_parts(one: Measured, constants: Constants) -> tuple[float, float, float]:

@@ -2,7 +2,8 @@
 
 `constants.csv` holds every constant with its unit, a range in which it may lie, and its source; `laboratories.csv` the
 errors on each laboratory left out whole; `errors.csv` those on half of each record's settings; `coverage.csv` how often
-the stated intervals hold on laboratories left out; `moved.csv` which records move which constants.
+the stated intervals hold on laboratories left out; `moved.csv` which records move which constants;
+`language_errors.csv` the errors on language models.
 """
 
 import math
@@ -20,7 +21,7 @@ from heshare.devices.timing_effects import Effects, Timings, terms
 from heshare.devices.uncertainty import CELL, NORMAL_90, Spreads, Uncertainty
 from heshare.lab.calibration import left_out
 from heshare.lab.calibration.card_curves import PowerRanges, RangedValue, card_curves, power_of
-from heshare.lab.calibration.language_fit import language_constants
+from heshare.lab.calibration.language_fit import language_constants, language_errors
 from heshare.lab.calibration.left_out import LeftOut
 from heshare.lab.calibration.measurements import MPS_RECORD, records, table
 from heshare.lab.calibration.observations import LIMIT, Observation, observations
@@ -116,7 +117,7 @@ def power_ratios(problem: PooledProblem, without: LeftOut, curves: Mapping[str, 
         if min(row.power_w, modelled_w) > idle_w:
             ratio = (row.power_w - idle_w) / (modelled_w - idle_w)
             logs.setdefault((row.laboratory, row.gpu.name), []).append(math.log(ratio))
-    ratios = [math.exp(float(np.mean(own))) for own in logs.values() if len(own) >= LEAST_POWERS]
+    ratios = [math.exp(float(np.mean(values))) for values in logs.values() if len(values) >= LEAST_POWERS]
     return min(1.0, *ratios), max(1.0, *ratios)
 
 
@@ -131,17 +132,17 @@ def contention_of(gpu: Gpu, values: Values) -> Contention:
 
 
 def _of_card(gpu: Gpu, component: str, values: Values, laboratory: str = "") -> float:
-    own = (term for term in card_terms(gpu, laboratory) if term[0][0] == component)
-    effects = (factor * values.get(name, 0.0) for name, factor in own)
+    terms = (term for term in card_terms(gpu, laboratory) if term[0][0] == component)
+    effects = (factor * values.get(name, 0.0) for name, factor in terms)
     return math.exp(card_offsets(gpu)[component] + sum(effects))
 
 
-def measured_rows(rows: Sequence[Observation]) -> dict[tuple[str, str, str], int]:
-    """Return the number of fitted rows of each (GPU, arithmetic, network)."""
-    found: dict[tuple[str, str, str], int] = {}
+def measured_rows(rows: Sequence[Observation]) -> dict[tuple[str, str, str, str], int]:
+    """Return the number of fitted rows of each (GPU, engine, arithmetic, network)."""
+    found: dict[tuple[str, str, str, str], int] = {}
     for row in rows:
         for name in {task.network.name for task in row.tasks} if not row.held_out else ():
-            key = row.gpu.name, row.precision, name
+            key = row.gpu.name, row.engine, row.precision, name
             found[key] = found.get(key, 0) + 1
     return found
 
@@ -186,7 +187,7 @@ def fit_utilisation(constants: Constants) -> Utilisation:
 
 
 def recalibrate(progress: Callable[[str], None] = lambda name: None) -> dict[str, pd.DataFrame]:
-    """Fit, rewrite the tables, and return errors, coverage, laboratories and moved constants by the files' names."""
+    """Fit, rewrite the tables, and return errors, coverage and moved constants by the files' names."""
     calibration = fit_device_model(progress)
     folder = files.root() / "data" / "calibration"
     files.write_text(folder / "constants.csv", constants_csv(calibration))
@@ -195,6 +196,7 @@ def recalibrate(progress: Callable[[str], None] = lambda name: None) -> dict[str
         "coverage": left_out.coverage(left_out.group_table(calibration.problem, calibration.left_out)),
         "laboratories": laboratory_table(calibration),
         "moved": moved_constants(calibration),
+        "language_errors": language_errors(calibration.constants),
     }
     for name, found in tables.items():
         text = found.to_csv(index=False, float_format="%.3g", lineterminator="\n")
@@ -217,10 +219,10 @@ def laboratory_table(calibration: Calibration) -> pd.DataFrame:
 
     errors = problem.errors(calibration.fit.effects)
     fitted = left_out.group_table(problem, replace(calibration.left_out, errors=errors))
-    own = left_out.errors_by(fitted, ["laboratory", "quantity"]).set_index(["laboratory", "quantity"])
+    fitted_errors = left_out.errors_by(fitted, ["laboratory", "quantity"]).set_index(["laboratory", "quantity"])
     which = pd.MultiIndex.from_frame(found[["laboratory", "quantity"]])
     return found.assign(
-        fitted_mape_pct=own.loc[which, "mape_pct"].to_numpy(), within_90_pct=inside.loc[which].to_numpy()
+        fitted_mape_pct=fitted_errors.loc[which, "mape_pct"].to_numpy(), within_90_pct=inside.loc[which].to_numpy()
     )
 
 
@@ -261,12 +263,12 @@ def moved_constants(calibration: Calibration) -> pd.DataFrame:
     share = information / (information.sum(axis=0) + problem.precision)
     keys, rows = list(fit.effects), []
     for record, shares in zip(names, share, strict=True):
-        moved = [place for place in np.argsort(-shares) if not _own(keys[place], record)][:_MOVED]
+        moved = [place for place in np.argsort(-shares) if not _is_of_record(keys[place], record)][:_MOVED]
         rows += [(record, *keys[place], fit.effects[keys[place]], 100.0 * shares[place]) for place in moved]
     return pd.DataFrame(rows, columns=["record", "component", "effect", "key", "value", "share_pct"])
 
 
-def _own(name: tuple[str, str, str], record: str) -> bool:
+def _is_of_record(name: tuple[str, str, str], record: str) -> bool:
     # Whether an effect belongs to a record alone.
     return name[1] in ("record", "cell") and name[2].startswith(record)
 
@@ -296,15 +298,15 @@ def _constants(calibration: Calibration) -> _Ranges:
         ranges = {name: RangedValue.within(value, 0.3, assumed) for name, value in asdict(contention).items()}
         for name in ("steady", "by_share"):
             card = catalogue.gpu(gpu)
-            others = [_of_card(card, name, own) for own in calibration.left_out.fits.values()]
+            others = [_of_card(card, name, effects) for effects in calibration.left_out.fits.values()]
             value = _of_card(card, name, calibration.fit.effects)
             ranges[name] = RangedValue(value, min(value, *others), max(value, *others), source)
         yield ("contention", gpu, "", ""), ranges
 
     yield from _effect_constants(calibration)
-    for (gpu, precision, network), count in constants.timing.effects.rows.items():
+    for (gpu, engine, precision, network), count in constants.timing.effects.rows.items():
         if gpu in catalogue.gpus() and network in catalogue.models():
-            yield ("rows", gpu, precision, network), {"rows": RangedValue(count, count, count, "rows in the fit")}
+            yield ("rows", gpu, engine, network), {precision: RangedValue(count, count, count, "rows in the fit")}
 
     source = "icloud-ecnu/igniter: L2 and DRAM utilisation by inference batch size and MPS percentage"
     utilisation = {name: RangedValue.within(each, 0.3, source) for name, each in asdict(constants.utilisation).items()}
@@ -330,7 +332,7 @@ def _effect_constants(calibration: Calibration) -> _Ranges:
     for component, effect, key in sorted(names):
         value = values.get((component, effect, key), 0.0)
         if abs(value) >= SMALLEST:
-            others = [own.get((component, effect, key), 0.0) for own in fits]
+            others = [effects.get((component, effect, key), 0.0) for effects in fits]
             yield (
                 ("effect", "", component, effect),
                 {key: RangedValue(value, min(value, *others), max(value, *others), source)},

@@ -48,12 +48,14 @@ def laboratories(problem: PooledProblem, fit: Fit, used: BoolArray, progress: Ca
     fits = {}
     for name in dict.fromkeys(names.tolist()):
         progress(name)
-        own = names == name
-        kept = used & ~own
+        left_out = names == name
+        train = used & ~left_out
 
-        fits[name] = problem.fit(kept, problem.supported(fit.effects, kept), LEFT_OUT_STEPS).effects
-        errors[:, own] = problem.errors(fits[name])[:, own]
-        support[own] = supports([row for row, keep in zip(problem.rows, kept, strict=True) if keep], problem.rows, own)
+        fits[name] = problem.fit(train, problem.supported(fit.effects, train), LEFT_OUT_STEPS).effects
+        errors[:, left_out] = problem.errors(fits[name])[:, left_out]
+        support[left_out] = supports(
+            [row for row, keep in zip(problem.rows, train, strict=True) if keep], problem.rows, left_out
+        )
     return LeftOut(errors, tuple(support.tolist()), fits)
 
 
@@ -64,25 +66,26 @@ def halves(problem: PooledProblem, fit: Fit, used: BoolArray) -> FloatArray:
     """
     settings = [(row.record, row.sm_mhz, tuple(sorted(map(str, row.tasks)))) for row in problem.rows]
     order = {setting: place for place, setting in enumerate(dict.fromkeys(settings))}
-    kept = used & np.array([order[setting] % 2 == 0 for setting in settings])
+    train = used & np.array([order[setting] % 2 == 0 for setting in settings])
     # A ratio needs both of its rows, which alone have a limit.
-    kept |= np.array([bool(np.isfinite(row.cap_w)) for row in problem.rows])
+    train |= np.array([bool(np.isfinite(row.cap_w)) for row in problem.rows])
 
-    partial = problem.fit(kept, problem.supported(fit.effects, kept), LEFT_OUT_STEPS)
+    partial = problem.fit(train, problem.supported(fit.effects, train), LEFT_OUT_STEPS)
     errors = problem.errors(partial.effects)
-    errors[:, kept] = np.nan
+    errors[:, train] = np.nan
     return errors
 
 
-def supports(kept: Sequence[Observation], rows: Sequence[Observation], own: BoolArray) -> list[str]:
-    """Return what estimates of the rows `own` are based on, if only the rows `kept` are known."""
-    cells = {(row.gpu.name, row.precision, task.network.name) for row in kept for task in row.tasks}
-    cards = {(gpu, precision) for gpu, precision, _ in cells}
+def supports(train: Sequence[Observation], rows: Sequence[Observation], tested: BoolArray) -> list[str]:
+    """Return what estimates of the rows `tested` are based on, if only the rows `train` are known."""
+    cells = {(row.gpu.name, row.engine, row.precision, task.network.name) for row in train for task in row.tasks}
+    cards = {(gpu, precision) for gpu, _, precision, _ in cells}
     found = []
-    for row in (row for row, chosen in zip(rows, own, strict=True) if chosen):
-        key = row.gpu.name, row.precision
-        known = all((*key, task.network.name) in cells for task in row.tasks)
-        found.append(CELL if known else CARD if key in cards else NONE)
+    for row in (row for row, chosen in zip(rows, tested, strict=True) if chosen):
+        key = row.gpu.name, row.engine, row.precision
+        has_cell = all((*key, task.network.name) in cells for task in row.tasks)
+        on_card = (row.gpu.name, row.precision) in cards
+        found.append(CELL if has_cell else CARD if on_card else NONE)
     return found
 
 
@@ -128,8 +131,8 @@ def intervals(errors: pd.DataFrame, within: pd.DataFrame) -> dict[tuple[str, str
         for support in SUPPORTS:
             for sharing in (IS_ALONE, SHARED):
                 total = _spread(errors, quantity, support, sharing)
-                own = _spread(within, quantity, CELL, sharing)
-                found[quantity, support, sharing] = Uncertainty(max(total, own), own)
+                of_framework = _spread(within, quantity, CELL, sharing)
+                found[quantity, support, sharing] = Uncertainty(max(total, of_framework), of_framework)
 
     limit = errors[errors["quantity"] == LIMIT]
     spread = quantile(limit["error"].to_numpy(float), limit["weight"].to_numpy(float)) / NORMAL_90
@@ -164,8 +167,8 @@ def coverage(errors: pd.DataFrame) -> pd.DataFrame:
         for laboratory in part["laboratory"].unique():
             others = errors[errors["laboratory"] != laboratory]
             spread = _spread(others, str(quantity), str(support), str(sharing))
-            own = (part["laboratory"] == laboratory).to_numpy()
-            inside[own] = np.abs(part["error"].to_numpy(float)[own]) <= NORMAL_90 * spread
+            is_left_out = (part["laboratory"] == laboratory).to_numpy()
+            inside[is_left_out] = np.abs(part["error"].to_numpy(float)[is_left_out]) <= NORMAL_90 * spread
 
         share = float(np.average(inside, weights=part["weight"]))
         width = float(np.exp(2.0 * NORMAL_90 * _spread(errors, str(quantity), str(support), str(sharing))))

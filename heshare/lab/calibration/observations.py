@@ -99,11 +99,6 @@ def observations() -> tuple[Observation, ...]:
     return tuple(row for source in sources for row in source)
 
 
-def as_it_ran(precision: str, kind: str) -> str:
-    """Return the arithmetic of a label: PyTorch's default, `mixed`, is TF32 for a network of convolutions."""
-    return "tf32" if precision == "mixed" and kind == "cnn" else precision
-
-
 def _times() -> Iterator[Observation]:
     for row in _known(table("times")):
         laboratory = _laboratory(row.source, row.framework)
@@ -241,7 +236,7 @@ def _row(
 ) -> Observation:
     card = gpu if isinstance(gpu, Gpu) else catalogue.gpu(_CARDS.get(gpu, gpu))
     residents = tuple(Task(network(name), float(size), share) for name, size, share in tasks)
-    label = as_it_ran(precision, residents[0].network.kind)
+    label = card.arithmetic(precision, residents[0].network.kind)
     return Observation(program, card, engine, label, residents, kind, **measured)
 
 

@@ -49,9 +49,9 @@ def fit_with(profiles: pd.DataFrame, *, all_of_them: bool = True) -> OwnFit:
         profiles: rows as `heshare profile` records them; those of networks outside the catalogue are not fitted.
         all_of_them: whether all rows enter the fit; otherwise half of the settings do, and the others can test it.
     """
-    own = tuple(row for _, table in profiles.groupby("gpu")
+    added = tuple(row for _, table in profiles.groupby("gpu")
                 for row in profile_rows(table, PROGRAM, all_of_them=all_of_them))  # fmt: skip
-    rows = (*observations(), *own)
+    rows = (*observations(), *added)
     idle_w = {str(name): float(watts) for name, watts in profiles.groupby("gpu")["idle_w"].mean().items()}
     cards = {row.gpu.name: row.gpu for row in rows}
     curves = {name: power_of(card_curves(gpu)) for name, gpu in cards.items()}
@@ -72,11 +72,11 @@ def _constants(problem: PooledProblem, values: Values, idle_w: Mapping[str, floa
         power[gpu.name] = replace(power[gpu.name], idle_w=watts, dynamic_w=dynamic_w, clock_w=clock_w)
         contention[gpu.name] = contention_of(gpu, values)
 
-    own = {(gpu, "eager", "", ""): PROGRAM for gpu in idle_w}
+    programs = {(gpu, "eager", "", ""): PROGRAM for gpu in idle_w}
     others = {key: program for key, program in PROGRAMS.items() if key[0] not in idle_w}
     timing = replace(
-        shipped.timing, effects=Effects(values, measured_rows(problem.rows)), programs={**others, **own},
-        hosts=frozenset([PROGRAM]), _known={},
+        shipped.timing, effects=Effects(values, measured_rows(problem.rows)), programs={**others, **programs},
+        hosts=frozenset([PROGRAM]),
     )  # fmt: skip
     return replace(shipped, power=power, contention=contention, timing=timing)
 

@@ -100,10 +100,10 @@ class PooledProblem:
         slots: list[tuple[int, int, int, float, float]] = []
         starts = [0]
         for place, row in enumerate(self.rows):
-            own: dict[int, int] = {}
+            local: dict[int, int] = {}
             for task in row.tasks:
                 cell = cells.setdefault(row.cell(task), len(cells))
-                slots.append((place, cell, own.setdefault(cell, len(own)), task.batch_size, task.share))
+                slots.append((place, cell, local.setdefault(cell, len(local)), task.batch_size, task.share))
             starts.append(len(slots))
             cards.setdefault((row.gpu, row.laboratory), len(cards))
 
@@ -120,8 +120,8 @@ class PooledProblem:
         top_mhz = np.array([row.gpu.max_mhz for row in self.rows], dtype=float)
         held_mhz = np.array([row.sm_mhz for row in self.rows])
         self._request_mhz = np.where(np.isnan(held_mhz), top_mhz, held_mhz)
-        cap_w, own_w = np.array([row.cap_w for row in self.rows]), np.array([row.gpu.tdp_w for row in self.rows])
-        self._cap_w = np.where(np.isnan(cap_w), own_w, cap_w)
+        cap_w, default_w = np.array([row.cap_w for row in self.rows]), np.array([row.gpu.tdp_w for row in self.rows])
+        self._cap_w = np.where(np.isnan(cap_w), default_w, cap_w)
         self._ratio = np.flatnonzero([row.kind == LIMIT for row in self.rows])
         # Times depend on constants of power through the clock that a limit leaves. Only rows of known limits may move
         # these constants: in the others the clock is not known.
@@ -143,8 +143,8 @@ class PooledProblem:
             members: Sequence[list[Term]], components: Sequence[str], priors: Mapping[str, Mapping[str, float]]
         ) -> list[tuple[list[int], list[int], list[float]]]:
             entries: dict[str, tuple[list[int], list[int], list[float]]] = {name: ([], [], []) for name in components}
-            for member, own in enumerate(members):
-                for key, factor in own:
+            for member, member_terms in enumerate(members):
+                for key, factor in member_terms:
                     if key not in self.names:
                         self.names[key] = len(self.names)
                         spread.append(priors[key[0]][key[1]])
@@ -184,9 +184,9 @@ class PooledProblem:
     def weights(self, used: BoolArray) -> FloatArray:
         """Return the weight of each time and each power, (2, n): 0 where nothing was measured or `used` is False."""
         _, number = np.unique(self.records, return_inverse=True)
-        known = used & ~np.isnan(self.measured)
-        sizes = np.array([np.bincount(number, each)[number] for each in known])
-        found = known / (NOISE**2 * (1.0 + CORRELATION * (np.maximum(sizes, 1.0) - 1.0)))
+        is_measured = used & ~np.isnan(self.measured)
+        sizes = np.array([np.bincount(number, each)[number] for each in is_measured])
+        found = is_measured / (NOISE**2 * (1.0 + CORRELATION * (np.maximum(sizes, 1.0) - 1.0)))
         return np.asarray(found, dtype=np.float64)
 
     def predict(self, values: Values) -> FloatArray:
@@ -278,8 +278,8 @@ class PooledProblem:
                 changed[0] *= self._limited
             for quantity in range(2):
                 entries = changed[quantity], (everything, self._which)
-                own = sparse.csr_matrix(entries, shape=(count, len(self.cards)))
-                total[quantity] = total[quantity] + own @ self._to_cards[place]
+                block = sparse.csr_matrix(entries, shape=(count, len(self.cards)))
+                total[quantity] = total[quantity] + block @ self._to_cards[place]
 
         # A ratio of times: its own row less the row before.
         ones = np.ones(len(self._ratio))
@@ -291,13 +291,13 @@ class PooledProblem:
     ) -> FloatArray | None:
         # The residents of a group with one component larger by `_BUMP`; None if no cell has the component.
         bumped, factor = of_group[slots], np.expm1(_BUMP)
-        own, size = self._cell[slots], self._size[slots]
+        cell, size = self._cell[slots], self._size[slots]
         moved = residents.copy()
         if component == "latency":
-            moved[bumped, FIXED] += factor * np.exp(cells[COMPONENTS.index("latency"), own[bumped]])
+            moved[bumped, FIXED] += factor * np.exp(cells[COMPONENTS.index("latency"), cell[bumped]])
         elif component == "copy":
-            bumped = bumped & self._copies[own]
-            moved[bumped, FIXED] += factor * np.exp(cells[COMPONENTS.index("copy"), own[bumped]]) * size[bumped]
+            bumped = bumped & self._copies[cell]
+            moved[bumped, FIXED] += factor * np.exp(cells[COMPONENTS.index("copy"), cell[bumped]]) * size[bumped]
         else:
             column = {"work": BATCH, "memory": MEMORY, "fill": FILL, "host": HOST, "intensity": INTENSITY}[component]
             moved[bumped, column] *= 1.0 + factor

@@ -96,8 +96,8 @@ def left_out_models() -> Iterator[LeftOut]:
     rows = saturated()
     for model in dict.fromkeys(row.model for row in rows):
         rates = fit_rates(without=model)
-        own = sorted((row for row in rows if row.model == model), key=lambda row: row.samples_per_s)
-        for slower, faster in combinations(own, 2):
+        of_model = sorted((row for row in rows if row.model == model), key=lambda row: row.samples_per_s)
+        for slower, faster in combinations(of_model, 2):
             modelled = rates[slower.gpu, slower.kind] / rates[faster.gpu, faster.kind]
             measured = slower.samples_per_s / faster.samples_per_s
             yield LeftOut(faster.gpu, model, f"over a step on {slower.gpu}", measured, modelled)
@@ -109,7 +109,7 @@ def left_out_gpus(constants: Constants) -> Iterator[LeftOut]:
     Inference on the other GPUs is itself scaled by these trainings.
     """
     anchored = {
-        (gpu, network) for gpu, precision, network in constants.timing.effects.rows if precision in ("fp32", "tf32")
+        (gpu, network) for gpu, _, precision, network in constants.timing.effects.rows if precision in ("fp32", "tf32")
     }
     rates = {(gpu, kind): value for (gpu, kind), value in fit_rates().items() if (gpu, LIKE[kind]) in anchored}
     for gpu, kind in rates:
@@ -143,22 +143,22 @@ def _log_error(row: Throughput, ratio: float) -> float:
 @cache
 def left_out_pairs() -> tuple[LeftOut, ...]:
     """Return slowdowns of pairs of trainings, each workload in turn with all of its pairs left out of the record."""
-    known, points = record(), []
-    for workload in sorted({own for own, _ in known}):
-        others = {pair: slowdown for pair, slowdown in known.items() if workload not in pair}
-        for (own, other), slowdown in known.items():
-            if workload in (own, other):
-                item, setting = str(workload), f"{own} beside {other}"
-                points.append(LeftOut("V100", item, setting, slowdown, similar_slowdown(own, other, others)))
+    slowdowns, points = record(), []
+    for workload in sorted({first for first, _ in slowdowns}):
+        others = {pair: slowdown for pair, slowdown in slowdowns.items() if workload not in pair}
+        for (first, second), slowdown in slowdowns.items():
+            if workload in (first, second):
+                item, setting = str(workload), f"{first} beside {second}"
+                points.append(LeftOut("V100", item, setting, slowdown, similar_slowdown(first, second, others)))
     return tuple(points)
 
 
 def fit_instance(constants: Constants, without: str = "") -> tuple[float, float]:
     """Return the powers of (slices, memory slices) of an instance, `without` one workload."""
     rows = [row[2:] for row in _instances(constants) if row[0] != without]
-    ratios = [(mig.COMPUTE / own, mig.MEMORY / mig.MEMORY_SLICES[own], time_s) for own, time_s, _ in rows]
+    ratios = [(mig.COMPUTE / slices, mig.MEMORY / mig.MEMORY_SLICES[slices], time_s) for slices, time_s, _ in rows]
     wholes = [(max(whole.host_s, _LEAST_HOST_S), whole.time_s(1.0, 1.0)) for _, _, whole in rows]
-    gpu_parts = [(own.fixed_s, own.memory_s, own.batch_s, own.fill_s) for _, _, own in rows]
+    gpu_parts = [(part.fixed_s, part.memory_s, part.batch_s, part.fill_s) for _, _, part in rows]
     (slices, bandwidth, measured_s), (host_s, whole_s) = np.array(ratios).T, np.array(wholes).T
     fixed_s, memory_s, batch_s, fill_s = np.array(gpu_parts).T
 
@@ -214,9 +214,9 @@ def training_constants(constants: Constants) -> Iterator[tuple[tuple[str, str, s
         {name: RangedValue.within(value, 0.0, source) for name, (value, source) in errors.items()},
     )
 
-    source, known = f"{_GAVEL}: pairs on one V100", record()
-    mean = sum(known.values()) / len(known)
-    over_mean = [LeftOut("", "", "", slowdown, mean) for slowdown in known.values()]
+    source, slowdowns = f"{_GAVEL}: pairs on one V100", record()
+    mean = sum(slowdowns.values()) / len(slowdowns)
+    over_mean = [LeftOut("", "", "", slowdown, mean) for slowdown in slowdowns.values()]
     ranges = {"mean": RangedValue.by_factor(mean, spread(over_mean), source)}
     ranges["similar"] = RangedValue.within(spread(left_out_pairs()), 0.0, f"{source}, a workload left out")
     ranges["elsewhere"] = RangedValue.within(spread(over_mean), 0.0, f"{source}, over their mean")
@@ -254,8 +254,8 @@ def mig_instance_errors(constants: Constants | None = None, powers: tuple[float,
     for (workload, slices), step_s in steps_s.items():
         if slices < mig.COMPUTE:
             whole = training_iteration(constants or default(), mig.MEASURED_GPU, Resident(workload))
-            own = mig.inside(whole, slices) if powers is None else mig.in_instance(whole, slices, *powers)
-            modelled = own.time_s(1.0, 1.0) / whole.time_s(1.0, 1.0)
+            instance = mig.inside(whole, slices) if powers is None else mig.in_instance(whole, slices, *powers)
+            modelled = instance.time_s(1.0, 1.0) / whole.time_s(1.0, 1.0)
             rows.append((str(workload), slices, step_s / steps_s[workload, mig.COMPUTE], modelled))
     table = pd.DataFrame(rows, columns=["workload", "slices", "measured", "modelled"])
     return table.assign(error=table["modelled"] / table["measured"] - 1)

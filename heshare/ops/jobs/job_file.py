@@ -41,7 +41,7 @@ class _Entry(msgspec.Struct, kw_only=True):
     like: str = ""
     iterations: Annotated[float, Meta(gt=0, le=1e15)] | None = None
     expected_time_s: Annotated[float, _TIME_S] | None = None
-    precision: Literal["fp32", "tf32", "fp16"] = "fp32"
+    precision: Literal["fp32", "tf32", "mixed", "fp16"] = "mixed"
     count: Annotated[int, Meta(ge=1, le=MOST_JOBS)] = 1
     timeout_s: Annotated[float, _TIME_S] | None = None
     retries: Annotated[int, Meta(ge=0, le=1000)] = 0

@@ -12,6 +12,7 @@ from heshare.shared.errors import InputError, require
 from heshare.world.catalogue import paper_models
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
+from heshare.world.workload import DEFAULT_PRECISION
 
 MIN_MODELS = 6
 """Least number of different models in a task set."""
@@ -46,7 +47,9 @@ def recorded_batch_sizes(table: pd.DataFrame, cluster: Cluster) -> tuple[int, ..
     Raises:
         InputError: there is none.
     """
-    alone = table[is_reference(table) & (table["precision"] == "fp32") & table["workload"].isin(list(paper_models()))]
+    alone = table[
+        is_reference(table) & (table["precision"] == DEFAULT_PRECISION) & table["workload"].isin(list(paper_models()))
+    ]
     names = {gpu.name for gpu in cluster.gpus}
     recorded = alone.groupby(["batch_size", "gpu"])["workload"].nunique()
     every = len(paper_models())

@@ -11,6 +11,7 @@ from itertools import combinations, count
 
 import numpy as np
 
+from heshare.devices.iteration_time import arithmetic
 from heshare.profiles import design
 from heshare.profiles.recorder import Step
 from heshare.profiles.visit import MeasurementProtocol, Setup
@@ -94,7 +95,7 @@ def plan(
     2. No task, with CUDA contexts of workers: the power of a waiting GPU.
     3. The settings of the paper's Figs. 3 and 4, so that every recording can draw them.
     4. Six networks alone at 50, 25 and 10 %. With the pairs of Fig. 4 these are enough samples for a predictor.
-    5. The six in the other precisions, which separate the time of the SMs from the number of operations.
+    5. The six in the other arithmetics, which separate the time of the SMs from the number of operations.
     6. The six at inference batch sizes 1, 4, 32 and 128, which show where power saturates.
     7. Eight, four and two equal copies of each of the six.
     8. All pairs of seven networks at 100 %, then ten of them at 50 % each.
@@ -214,11 +215,10 @@ def _lone_shares(gpu: Gpu) -> list[Setup]:
 
 
 def _other_precisions(gpu: Gpu) -> list[Setup]:
-    # `fp32` is FP32 without TF32. `heshare live` runs its tasks in the same default precision as the recording.
-    default = Workload(NETWORKS[0], FIRST_SIZE).precision
-    offered = [precision for precision in PRECISIONS if precision != "tf32" or gpu.has_tf32]
-    others = [precision for precision in offered if precision != default]
-    workloads = [Workload(name, FIRST_SIZE, precision) for precision in others for name in NETWORKS]
+    # The precisions in which this GPU computes a network otherwise than in the default one.
+    choices = [Workload(name, FIRST_SIZE, precision) for precision in PRECISIONS for name in NETWORKS]
+    default = {name: arithmetic(gpu.name, Workload(name, FIRST_SIZE)) for name in NETWORKS}
+    workloads = [one for one in choices if arithmetic(gpu.name, one) != default[one.model]]
     return _fitting(gpu, [Setup((Resident(workload),), gpu.max_mhz) for workload in workloads])
 
 

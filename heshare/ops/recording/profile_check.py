@@ -1,10 +1,10 @@
 """Check of a recorded profile, `heshare profile --check`, which reports all problems, not only the first."""
 
-import csv
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pandas as pd
@@ -13,9 +13,10 @@ from heshare.lab.systems.fikit import kernel_table
 from heshare.prediction.features import is_reference
 from heshare.prediction.load import LEAST_SAMPLES, covered_rows
 from heshare.profiles import design, manifest, store
-from heshare.profiles.missing_utilisation import untold
+from heshare.profiles.missing_utilisation import without_fill_warning
 from heshare.profiles.schema import UTILISATIONS, broken_cells
 from heshare.shared.errors import InputError
+from heshare.shared.inputs.csv_table import Row
 from heshare.world.catalogue import gpu as find_gpu
 
 ROWS_SHOWN = 3
@@ -77,19 +78,14 @@ def _read(path: Path) -> tuple[pd.DataFrame | None, list[Finding]]:
     found: list[Finding] = []
     rows, numbers = [], []
     try:
-        with path.open(encoding="utf-8", newline="") as stream:
-            lines = csv.reader(stream, strict=True)
-            store.check_header(next(lines, []), path)
-            for cells in lines:
-                try:
-                    rows.append(store.parse_row(cells, file=path, row=lines.line_num))
-                    numbers.append(lines.line_num)
-                except InputError as error:
-                    found.append(_of(error, path))
+        for row in store.read_profile_rows(path):
+            try:
+                rows.append(store.parse_row(row))
+                numbers.append(cast(Row, row).line)
+            except InputError as error:
+                found.append(_of(error, path))
     except InputError as error:
         return None, [_of(error, path)]
-    except (UnicodeDecodeError, csv.Error) as error:
-        return None, [Finding("error", str(path), None, None, f"no CSV text ({error}). Export the table as CSV.")]
     if not rows:
         return None, _shortened(found) or [Finding("error", str(path), 2, None, "no rows. Record the profile again.")]
     table = store.make_table(rows)
@@ -190,7 +186,7 @@ def _missing(path: Path, table: pd.DataFrame) -> Iterator[Finding]:
 
 def _missing_of(name: str, rows: pd.DataFrame) -> Iterator[tuple[str, str]]:
     reference = is_reference(rows)
-    with untold():  # a finding below reports the same
+    with without_fill_warning():  # a finding below reports the same
         samples = int((covered_rows(rows) & ~reference).sum())
     if samples < LEAST_SAMPLES:
         yield (

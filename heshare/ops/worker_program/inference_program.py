@@ -34,10 +34,6 @@ class Program(Protocol):
         """Release its memory, so that the process can run another program."""
 
 
-TF32_CAPABILITY = (8, 0)
-"""Compute capability of the first GPUs with TF32 (Ampere)."""
-
-
 class Inference:
     """Forward passes of a network of Table IV, in exactly the requested precision.
 
@@ -54,9 +50,6 @@ class Inference:
                 f"PyTorch {torch.__version__} finds no CUDA device for {model}:{batch_size}. Check the driver and "
                 "CUDA_VISIBLE_DEVICES, or install a build of PyTorch that fits the driver."
             )
-        if self._cuda and precision == "tf32" and torch.cuda.get_device_capability() < TF32_CAPABILITY:
-            # It would run in FP32, and its times would be recorded as TF32.
-            raise DeviceError(f"{torch.cuda.get_device_name()} has no TF32 for {model}:{batch_size}. Use fp32 or fp16.")
         # Cores belong to all workers; on a GPU one thread launches the kernels.
         torch.set_num_threads(1)
         self._network: Network | None = build(model, batch_size, precision=precision, device=device)

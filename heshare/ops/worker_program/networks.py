@@ -32,8 +32,14 @@ SOURCE_TOKENS = 4
 VOCABULARY = 37_000
 """Entries of the Transformer's vocabulary, shared by both languages (English-German of the base model)."""
 
-ARITHMETIC = {"fp32": "ieee", "tf32": "tf32", "fp16": "ieee"}
-"""PyTorch's name of the arithmetic in which FP32 numbers are multiplied, by precision."""
+ARITHMETIC = {
+    "fp32": ("ieee", "ieee"),
+    "tf32": ("tf32", "tf32"),
+    "mixed": ("ieee", "tf32"),
+    "fp16": ("ieee", "ieee"),
+}
+"""PyTorch's names of the arithmetic in which FP32 numbers are multiplied, by precision: in matrix products, and in
+convolutions and recurrent layers. `mixed` is its default since version 1.12. GPUs without TF32 use FP32 for both."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +76,8 @@ def library(name: str) -> ModuleType:
 def build(name: str, batch_size: int, *, precision: str = "fp32", device: str = "cuda", seed: int = 0) -> Network:
     """Build a network of Table IV with weights and inputs drawn from `seed`.
 
-    `precision` is what the network runs in: `fp32` is FP32 alone, without TF32; `tf32` leaves matrix products and
-    convolutions to the tensor cores of Ampere and later; `fp16` halves weights and inputs. `device` is `cuda` or `cpu`.
-    The same seed gives the same numbers on the same kind of device.
+    `precision` is what the network runs in: `fp32`, `tf32` and `mixed` as in `ARITHMETIC`; `fp16` has weights and
+    inputs in FP16. `device` is `cuda` or `cpu`. The same seed gives the same numbers on the same kind of device.
     """
     if name not in RECIPES:
         action = "Choose one, or add its constructor to heshare/ops/worker_program/networks.py."
@@ -103,9 +108,12 @@ def set_arithmetic(torch: Any, precision: str) -> None:
     PyTorch uses the setting of the operator first (matrix products, convolutions, recurrent layers), then that of the
     library, then the general one. The default of convolutions and recurrent layers is TF32, so each is set.
     """
+    products, convolutions = ARITHMETIC[precision]
     cudnn = torch.backends.cudnn
-    for backend in (torch.backends, torch.backends.cuda.matmul, cudnn, cudnn.conv, cudnn.rnn):
-        backend.fp32_precision = ARITHMETIC[precision]
+    for backend in (torch.backends, torch.backends.cuda.matmul):
+        backend.fp32_precision = products
+    for backend in (cudnn, cudnn.conv, cudnn.rnn):
+        backend.fp32_precision = convolutions
 
 
 def preload() -> None:

@@ -37,7 +37,7 @@ class Order:
 
     model: str
     batch_size: int
-    precision: str = "fp32"
+    precision: str = "mixed"
     iterations: int | None = None
     environment: Mapping[str, str] | None = None
     keep: bool = False

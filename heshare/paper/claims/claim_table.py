@@ -24,8 +24,8 @@ COLUMNS = (
 """Columns of `claims.csv`.
 
 `value`, `low` and `high` are in `unit`; the interval is of `n` values (`of`: seeds, test sets, ...), its kind is
-`interval`. `placed` and `best` are against a rival with HeShare's placement, and at its best setting of those tried on
-other seeds. `holds` lists the parts of an ordering. `least_cell` and `most_cell` are the range over the factorial.
+`interval`. `placed` and `best` are against a baseline with HeShare's placement, and at its best setting of those tried
+on other seeds. `holds` lists the parts of an ordering. `least_cell` and `most_cell` are the range over the factorial.
 """
 _PROFILES = ("paper", "smoke", CUSTOM)
 OLDER = "The factorial is of an older platform: make beyond."
@@ -136,15 +136,15 @@ def _row(claim: Claim, result: dict[str, Any] | None, cells: factorial.Factorial
         return {**about, "verdict": verdicts.NOT_YET, "reason": ""}
 
     row = {**about, **result}
-    own = cells.of(claim) if cells is not None and result["profile"] == "paper" else None
-    if own is None or own.empty or cells is None:
+    cells_of_claim = cells.of(claim) if cells is not None and result["profile"] == "paper" else None
+    if cells_of_claim is None or cells_of_claim.empty or cells is None:
         return _without_reason_if_good(row)
 
     if not cells.is_current:
         return _without_reason_if_good(row) | {"reason": OLDER}
-    row |= {"least_cell": own["value"].min(), "most_cell": own["value"].max()}
+    row |= {"least_cell": cells_of_claim["value"].min(), "most_cell": cells_of_claim["value"].max()}
     weaker = (verdicts.EXCEEDS, verdicts.DIRECTION, verdicts.FAILED)
-    if row["verdict"] in weaker and factorial.is_undetermined(claim, row["value"], own):
+    if row["verdict"] in weaker and factorial.is_undetermined(claim, row["value"], cells_of_claim):
         row["verdict"] = verdicts.UNDETERMINED
     return _without_reason_if_good(row)
 
@@ -178,10 +178,10 @@ def left_out(folder: Path) -> list[str]:
 def count_text(table: pd.DataFrame) -> str:
     """Return how many claims have each verdict: those of the HeShare paper first, then those of the other systems."""
     keys = zip(table["id"], table["part"].fillna(""), strict=True)
-    own = pd.Series([paper_claims()[key].is_own for key in keys], index=table.index)
+    is_heshare = pd.Series([paper_claims()[key].is_heshare for key in keys], index=table.index)
     texts = []
 
-    for rows, whose in ((table[own], "of the HeShare paper"), (table[~own], "of the other systems")):
+    for rows, whose in ((table[is_heshare], "of the HeShare paper"), (table[~is_heshare], "of the other systems")):
         counts = rows["verdict"].value_counts()
         listed = ", ".join(f"{counts[word]} {word}" for word in verdicts.VERDICTS if word in counts)
         texts.append(f"{len(rows)} {whose}: {listed}")

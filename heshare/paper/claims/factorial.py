@@ -24,7 +24,7 @@ from heshare.shared.files import PACKAGE
 
 DURATIONS, QUEUEING, THROTTLE, RATIO, SIZES = "durations", "queueing", "throttle", "t4_over_a100", "batch_sizes"
 AXES = (DURATIONS, QUEUEING, THROTTLE, RATIO, SIZES)
-"""Task sizes; how Random and Sched-only run their queues; the rivals' throttle; T4 over A100; inference batch sizes."""
+"""Task sizes; how Random and Sched-only run their queues; the baselines' throttle; T4 over A100; batch sizes."""
 SHIPPED = {
     DURATIONS: "helios",
     QUEUEING: "queueing",

@@ -77,7 +77,7 @@ class Claim:
         return f"{self.id} {self.part}".strip()
 
     @property
-    def is_own(self) -> bool:
+    def is_heshare(self) -> bool:
         """Whether the HeShare paper makes it, and not the paper of another system."""
         return self.where.startswith(("Fig.", "Table", "Section"))
 

@@ -158,11 +158,11 @@ def _about(front: Front, choices: Sequence[str], tasks: pd.DataFrame, plan: int,
     name = f"front[{plan}]" + f", {choices[plan].replace('/', ' and ')}" * bool(choices[plan])
     if plan == reference:
         return f"{name}: {energy_j / 1e6:.3f} MJ, average JCT {jct_s:,.0f} s"
-    own = tasks[tasks["plan"] == plan]
+    tasks_of_plan = tasks[tasks["plan"] == plan]
     energy_pct, jct_pct = (100 * (front.objectives[plan] / front.objectives[reference] - 1)).tolist()
     return (
         f"{name}: {energy_j / 1e6:.3f} MJ ({energy_pct:+.1f} %), average JCT {jct_s:,.0f} s ({jct_pct:+.1f} %) against "
-        f"Trade-off, from which {own['differs'].sum()} of {len(own)} tasks differ"
+        f"Trade-off, from which {tasks_of_plan['differs'].sum()} of {len(tasks_of_plan)} tasks differ"
     )
 
 

@@ -70,11 +70,11 @@ def _columns(table: pd.DataFrame) -> pd.DataFrame:
     found = {}
     for id, part in table[["id", "part"]].drop_duplicates().itertuples(index=False, name=None):
         claim = paper_claims()[id, part]
-        own = cells_of(table, claim)
+        cells = cells_of(table, claim)
         axis = next((axis for axis in axes_of(claim) if axis not in _ROWS), None)
-        levels = own[axis].unique() if axis else [""]
+        levels = cells[axis].unique() if axis else [""]
         for level in levels:
-            rows = own[own[axis] == level] if axis else own
+            rows = cells[cells[axis] == level] if axis else cells
             found[id, part, level] = rows.set_index(_ROWS)["value"]
     return pd.DataFrame(found)
 
@@ -121,9 +121,9 @@ def choices_of_number(ax: Axes, table: pd.DataFrame, key: tuple[str, str], axes:
     marks are full.
     """
     claim = paper_claims()[key]
-    own = table[(table["id"] == claim.id) & (table["part"] == claim.part)]
-    shipped = float(own.loc[own["axis"] == SHIPPED, "value"].iloc[0])
-    varied = own[own["axis"].isin(axes)]
+    choices = table[(table["id"] == claim.id) & (table["part"] == claim.part)]
+    shipped = float(choices.loc[choices["axis"] == SHIPPED, "value"].iloc[0])
+    varied = choices[choices["axis"].isin(axes)]
     places = [axes.index(axis) for axis in varied["axis"]]
 
     ends = sorted([claim.value * (1 - WITHIN), claim.value * (1 + WITHIN)])

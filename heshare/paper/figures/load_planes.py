@@ -23,13 +23,13 @@ def draw(axes: Sequence[Axes], medians: pd.DataFrame, *, named: Sequence[str]) -
     marked = {*named, *(title for titles in best.values() for title in titles)}
 
     for ax, (load, frame) in zip(axes, planes.items(), strict=True):
-        known = frame["title"].isin(marked)
-        for title, own in frame[known].groupby("title", sort=False):
-            draw_points(ax, own)
+        is_marked = frame["title"].isin(marked)
+        for title, points_of_title in frame[is_marked].groupby("title", sort=False):
+            draw_points(ax, points_of_title)
             ax.lines[-1].set_label(str(title))
 
         line = frame.set_index("title").loc[best[load]]
-        others = frame[~known]
+        others = frame[~is_marked]
         ax.plot(line["x"], line["y"], color=FAINT, linewidth=0.9, zorder=0, label="no system is better in both")
         ax.plot(others["x"], others["y"], ".", color=FAINT, markersize=4, label="all others")
         ax.set(xlabel="Energy (MJ)", ylabel="Average JCT (1000 s)" if ax is axes[0] else "")

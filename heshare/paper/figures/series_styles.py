@@ -144,11 +144,11 @@ SERIES: dict[str, SeriesStyle] = {
     "planned on the truth, run": SeriesStyle("#7B1E3A", "o", "-"),
     "planned on predictions, run": SeriesStyle("#C97B63", "s", "--"),
     "planned on predictions, as predicted": SeriesStyle("#C97B63", "s", ":", filled=False),
-    "a policy of one's own": SeriesStyle("#C2185B", "h", "-"),
+    "a user's policy": SeriesStyle("#C2185B", "h", "-"),
 }
 
 PLACED = ", HeShare's placement"
-"""The ending of a rival's title with HeShare's placement."""
+"""The ending of a baseline's title with HeShare's placement."""
 LITERALLY = ", literally"
 """The ending of a title of HeShare that follows the paper's text in all settings."""
 MEASURED = " (measured)"
@@ -170,7 +170,7 @@ CATEGORIES = (
 
 def style_own(title: str) -> None:
     """Assign the style reserved for a user's policy, so that it can be drawn with the others."""
-    SERIES.setdefault(title, SERIES["a policy of one's own"])
+    SERIES.setdefault(title, SERIES["a user's policy"])
 
 
 def series_style(name: str) -> SeriesStyle:

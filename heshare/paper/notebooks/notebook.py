@@ -20,7 +20,7 @@ from heshare.paper.figures import style
 from heshare.paper.figures.style import with_origin, write_figure
 from heshare.paper.harness import WALL_TIME
 from heshare.paper.notebooks import parameters as notebook_parameters
-from heshare.paper.notebooks.output_folders import in_figures, in_words, mine
+from heshare.paper.notebooks.output_folders import custom_folder, in_figures, in_words
 from heshare.paper.provenance import run_record, sidecar
 from heshare.paper.provenance.run_record import RunRecord
 from heshare.paper.provenance.sidecar import DATA_SUFFIXES, FIGURE_SUFFIXES, TABLE_SUFFIXES
@@ -215,9 +215,9 @@ class Context:
         return claim_table.of_results(self._claims)
 
     def _check(self, name: str, data: pd.DataFrame, rows: Mapping[str, int] | str, caption: str) -> dict[str, int]:
-        promised = self.notebook.outputs
-        expected, action = "one of " + ", ".join(promised), "Name it in setup(outputs=[...])."
-        require(None, f"an output {name!r}", name in promised, expected, action, file=self.notebook.path.name)
+        declared = self.notebook.outputs
+        expected, action = "one of " + ", ".join(declared), "Name it in setup(outputs=[...])."
+        require(None, f"an output {name!r}", name in declared, expected, action, file=self.notebook.path.name)
         require(None, f"no rows for {name}", not data.empty, "the plotted numbers", "Pass them as data.")
 
         words = len(caption.split())
@@ -241,8 +241,8 @@ class Context:
         drawn: Mapping[str, object] | None = None,
     ) -> None:
         """Write the numbers, without wall times, and the provenance of an output."""
-        kept = data.drop(columns=WALL_TIME, errors="ignore")
-        files.write_text(self.out / f"{name}.csv", tables.to_csv(kept))
+        numbers = data.drop(columns=WALL_TIME, errors="ignore")
+        files.write_text(self.out / f"{name}.csv", tables.to_csv(numbers))
         text = sidecar.sidecar_json(
             name=name,
             caption=caption,
@@ -303,10 +303,10 @@ def _source(name: str, run: RunRecord | None) -> notebook_parameters.Notebook:
 
 def _folder_by_hand(notebook: notebook_parameters.Notebook, given: Path | None) -> Path:
     name = notebook.name
-    by_default = Path(f"{name}-run") if notebook.own else mine(name)
+    by_default = Path(f"{name}-run") if notebook.own else custom_folder(name)
     out = by_default if given is None else given
     if in_figures(out):
-        action = f"Leave it empty for {in_words(mine(name))}, or run: heshare notebook run {name}."
+        action = f"Leave it empty for {in_words(custom_folder(name))}, or run: heshare notebook run {name}."
         raise InputError(in_words(out), "a folder outside figures/", action, column="out_dir")
     sys.stdout.write(f"Without `heshare notebook run` outputs go to {in_words(out)}, with the profile custom.\n")
     return out

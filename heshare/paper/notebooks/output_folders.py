@@ -25,7 +25,7 @@ def folder_for(profile: str) -> Path:
     return files.root() / ("figures" if profile == "paper" else f"build/{profile}")
 
 
-def mine(notebook: str) -> Path:
+def custom_folder(notebook: str) -> Path:
     return files.root() / "build" / "mine" / notebook
 
 
@@ -53,12 +53,14 @@ def choose(record: RunRecord, given: Path | None) -> Path:
     """
     if given is None:
         # Outside a clone, changes of the package cannot be detected.
-        changed = record.asked == "paper" and commit.git_commit() is not None and commit.package_sha256() is not None
-        return mine(record.notebook) if changed or record.profile == CUSTOM else folder_for(record.asked)
+        changed = (
+            record.requested == "paper" and commit.git_commit() is not None and commit.package_sha256() is not None
+        )
+        return custom_folder(record.notebook) if changed or record.profile == CUSTOM else folder_for(record.requested)
     good = record.profile == "paper" or not in_figures(given)
-    found = f"{record.notebook} with {record.departures() or f'the profile {record.asked}'}"
+    found = f"{record.notebook} with {record.departures() or f'the profile {record.requested}'}"
     expected = "for figures/ a notebook as it is in the commit, with the parameters of the profile paper"
-    where = in_words(mine(record.notebook))
+    where = in_words(custom_folder(record.notebook))
     action = f"Leave out --out, which writes to {where}; or commit what the paper is to have."
     require("--out", found, good, expected, action)
     return given

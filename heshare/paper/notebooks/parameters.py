@@ -73,16 +73,16 @@ def find(names: Sequence[str] = ()) -> list[Path]:
     Raises:
         InputError: no such notebook.
     """
-    own = {name: folder() / f"{name}.ipynb" for name in group("all")}
+    grouped = {name: folder() / f"{name}.ipynb" for name in group("all")}
     if not names:
-        return list(own.values())
+        return list(grouped.values())
 
     known = {path.stem: path for path in sorted((folder() / LIVE).glob("*.ipynb"))}
     known |= {path.stem: path for path in sorted(folder().glob("*.ipynb"))}
     chosen: list[Path] = []
     for name in names:
         stem = Path(name).stem if name.endswith(".ipynb") else name
-        match = [known[stem]] if stem in known else _numbered(stem, own) or _numbered(stem, known)
+        match = [known[stem]] if stem in known else _numbered(stem, grouped) or _numbered(stem, known)
         if not match:
             raise unknown(name, known, column="notebook")
         chosen += [path for path in match if path not in chosen]
@@ -91,8 +91,8 @@ def find(names: Sequence[str] = ()) -> list[Path]:
 
 def others() -> list[str]:
     """Return the names of the notebooks of `notebooks/` outside of all groups, such as copies and new ones."""
-    own = group("all")
-    return [path.stem for path in sorted(folder().glob("*.ipynb")) if path.stem not in own]
+    grouped = group("all")
+    return [path.stem for path in sorted(folder().glob("*.ipynb")) if path.stem not in grouped]
 
 
 def _numbered(number: str, books: Mapping[str, Path]) -> list[Path]:
@@ -114,7 +114,7 @@ def read(path: str | Path) -> Notebook:
     tagged = [source for source, tags in sources if TAG in tags]
     if len(tagged) != 1:
         raise _error(path, f"{len(tagged)} cells tagged {TAG!r}", "exactly one")
-    return Notebook(path, _literals(path, tagged[0]), _promised_outputs(path, [source for source, _ in sources]))
+    return Notebook(path, _literals(path, tagged[0]), _declared_outputs(path, [source for source, _ in sources]))
 
 
 def is_own(name: str) -> bool:
@@ -142,7 +142,7 @@ def read_own(path: str | Path) -> Notebook:
     # IPython's own commands are no Python.
     plain = [re.sub(r"(?m)^\s*[%!].*$", "", source) for source, _ in sources]
     calling = [source for source in plain if "setup(" in source]
-    return Notebook(path, defaults, _promised_outputs(path, calling) if calling else (), own=True)
+    return Notebook(path, defaults, _declared_outputs(path, calling) if calling else (), own=True)
 
 
 def _code(path: Path, text: str) -> list[tuple[str, list[str]]]:
@@ -180,7 +180,7 @@ def _parsed(path: Path, source: str) -> ast.Module:
         raise _error(path, "a cell that is no Python", "cells of Python") from None
 
 
-def _promised_outputs(path: Path, sources: Sequence[str]) -> tuple[str, ...]:
+def _declared_outputs(path: Path, sources: Sequence[str]) -> tuple[str, ...]:
     calls = [
         node
         for source in sources

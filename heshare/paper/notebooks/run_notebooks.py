@@ -16,7 +16,7 @@ from heshare.ops.recording import recordings
 from heshare.paper.notebooks import parameters as params
 from heshare.paper.notebooks import stamps
 from heshare.paper.notebooks.execute_notebook import ExecutedNotebook, NotebookError, ParameterError, execute
-from heshare.paper.notebooks.output_folders import choose, mine
+from heshare.paper.notebooks.output_folders import choose, custom_folder
 from heshare.paper.notebooks.parameters import Notebook, check_profile, profile_parameters
 from heshare.paper.provenance.commit import is_edited
 from heshare.paper.provenance.run_record import CUSTOM, RunRecord, changed_parameters
@@ -39,7 +39,7 @@ class NotebookRun:
     @property
     def copies(self) -> Path:
         """The folder of the executed copy: one for each profile, and one for experiments."""
-        kind = CUSTOM if self.out == mine(self.notebook.name) else self.record.profile
+        kind = CUSTOM if self.out == custom_folder(self.notebook.name) else self.record.profile
         return files.root() / "build" / "notebooks" / kind
 
 
@@ -94,7 +94,7 @@ def run(
     now = {each.notebook.name: stamps.stamp(each.notebook.path, each.values) for each in runs}
     executed = [] if fresh else [done for each in runs if (done := _as_stamped(each, now[each.notebook.name]))]
     if executed:
-        _tell(f"{len(executed)} of {len(runs)} notebooks are up to date; --fresh runs them again", quiet=quiet)
+        _report(f"{len(executed)} of {len(runs)} notebooks are up to date; --fresh runs them again", quiet=quiet)
 
     there = {each.name for each in executed}
     waiting = {each.notebook.name: each for each in runs if each.notebook.name not in there}
@@ -110,7 +110,7 @@ def run(
                     outcome = f"{result.seconds:.1f} s, {len(result.outputs)} files"
                 else:
                     failed[name] = result
-                _tell(f"[{count:{len(str(len(waiting)))}}/{len(waiting)}] {name}: {outcome}", quiet=quiet)
+                _report(f"[{count:{len(str(len(waiting)))}}/{len(waiting)}] {name}: {outcome}", quiet=quiet)
     except KeyboardInterrupt:
         for each in runs:
             for staging in each.out.glob(f".{each.notebook.name}-*"):
@@ -139,10 +139,10 @@ def _as_stamped(run: NotebookRun, now: str) -> ExecutedNotebook | None:
 def _keep(run: NotebookRun, now: str, result: ExecutedNotebook) -> None:
     stamps.write(run.copies.parent, _place(run), now, result.outputs)
 
-    timed, known = run.copies / SECONDS, dict[str, float]()
+    timed, earlier = run.copies / SECONDS, dict[str, float]()
     with suppress(OSError, ValueError):
-        known = json.loads(timed.read_text(encoding="utf-8"))
-    text = json.dumps({**known, result.name: round(result.seconds, 1)}, indent=1, sort_keys=True)
+        earlier = json.loads(timed.read_text(encoding="utf-8"))
+    text = json.dumps({**earlier, result.name: round(result.seconds, 1)}, indent=1, sort_keys=True)
     files.write_text(timed, text + "\n")
 
 
@@ -155,7 +155,7 @@ def _execute(run: NotebookRun, *, quiet: bool) -> tuple[str, ExecutedNotebook | 
         # Ctrl-C reaches the whole process group; the process that started this one ends it.
         ignore((SIGINT,))
     name = run.notebook.name
-    _tell(f"{name}: started", quiet=quiet)
+    _report(f"{name}: started", quiet=quiet)
     try:
         return name, execute(run.notebook, run.values, run.out, run.copies, run.record)
     except HeShareError as error:
@@ -164,7 +164,7 @@ def _execute(run: NotebookRun, *, quiet: bool) -> tuple[str, ExecutedNotebook | 
         return name, NotebookError(f"{name}: {type(error).__name__}: {error}")
 
 
-def _tell(text: str, *, quiet: bool) -> None:
+def _report(text: str, *, quiet: bool) -> None:
     if not quiet:
         sys.stderr.write(f"{text}\n")
         sys.stderr.flush()

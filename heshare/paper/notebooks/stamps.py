@@ -44,20 +44,20 @@ def outputs_as_stamped(copies: Path, place: str, now: str) -> list[Path] | None:
         place: the notebook and the folder of its outputs, as text.
         now: the current stamp.
     """
-    known = _read(copies).get(place, {})
-    paths = [Path(name) for name in known.get("outputs", [])]
-    good = known.get("stamp") == now and paths and all(path.is_file() for path in paths)
+    stamps = _read(copies).get(place, {})
+    paths = [Path(name) for name in stamps.get("outputs", [])]
+    good = stamps.get("stamp") == now and paths and all(path.is_file() for path in paths)
     return paths if good else None
 
 
 def write(copies: Path, place: str, now: str, outputs: Sequence[Path]) -> None:
     """Write the stamp of the outputs of a notebook."""
-    known = {**_read(copies), place: {"stamp": now, "outputs": [str(path) for path in outputs]}}
-    files.write_text(copies / NAME, json.dumps(known, indent=1, sort_keys=True) + "\n")
+    stamps = {**_read(copies), place: {"stamp": now, "outputs": [str(path) for path in outputs]}}
+    files.write_text(copies / NAME, json.dumps(stamps, indent=1, sort_keys=True) + "\n")
 
 
 def _read(copies: Path) -> dict[str, Any]:
-    known: dict[str, Any] = {}
+    stamps: dict[str, Any] = {}
     with suppress(OSError, ValueError):
-        known = json.loads((copies / NAME).read_text(encoding="utf-8"))
-    return known
+        stamps = json.loads((copies / NAME).read_text(encoding="utf-8"))
+    return stamps

@@ -61,9 +61,9 @@ class ClaimRow:
     @property
     def forms(self) -> str:
         """The value against a baseline with HeShare's placement, and at its best setting; empty without a baseline."""
-        known = {"placed": "placed by HeShare", "best": "at its best setting"}
-        texts = [f"{words} {self.found[form]:.3g} %" for form, words in known.items() if self.found[form] is not None]
-        return _printed(f"Rival {', '.join(texts)}.") if texts else ""
+        labels = {"placed": "placed by HeShare", "best": "at its best setting"}
+        texts = [f"{words} {self.found[form]:.3g} %" for form, words in labels.items() if self.found[form] is not None]
+        return _printed(f"Baseline {', '.join(texts)}.") if texts else ""
 
     @property
     def range(self) -> str:
@@ -77,7 +77,7 @@ class ClaimRow:
         """The command that evaluates a missing claim; empty for others."""
         if self.verdict != NOT_YET:
             return ""
-        return COMMANDS["paper" if self.claim.is_own else "beyond"]
+        return COMMANDS["paper" if self.claim.is_heshare else "beyond"]
 
     @property
     def is_drawn(self) -> bool:

@@ -13,7 +13,7 @@ from heshare.running.run import run
 from heshare.scheduling.planner import plan
 
 NAME, FIGURE, HOME = "explore_fig06.html", "fig06_comparison", "index.html"
-RIVALS = {"Random": "random", "Morak": "morak", "μ-Serve": "mu-serve"}
+BASELINES = {"Random": "random", "Morak": "morak", "μ-Serve": "mu-serve"}
 
 
 def write(folder: Path) -> str:
@@ -37,7 +37,7 @@ def write(folder: Path) -> str:
 
     front = plan(tasks, setting.gpus, predictor, rng=streams.rng(POLICY))
     policies: dict[str, Policy] = {"Trade-off": FixedPlanPolicy(front.trade_off)}
-    policies |= {title: registry.make(description) for title, description in RIVALS.items()}
+    policies |= {title: registry.make(description) for title, description in BASELINES.items()}
     runs = {
         title: run(tasks, setting.gpus, policy, predictor=predictor, rng=streams.rng(POLICY))
         for title, policy in policies.items()

@@ -157,8 +157,8 @@ def notebooks() -> list[NotebookSource]:
         paths = [parameters.folder() / f"{name}.ipynb" for name in sorted(parameters.group(group))]
         for path in filter(Path.is_file, paths):
             cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-            promised = parameters.read(path).outputs
-            found.append(NotebookSource(path.stem, title(cells) or path.stem, COMMANDS[group], promised))
+            declared = parameters.read(path).outputs
+            found.append(NotebookSource(path.stem, title(cells) or path.stem, COMMANDS[group], declared))
     return found
 
 

@@ -31,7 +31,7 @@ _EIGHT = ("H1_energy", "H1_jct", "H2_energy", "H2_jct", "H3_Random", "H3_JCT-opt
 _AXES = {
     "durations": "task sizes",
     "queueing": "Random's queues",
-    "throttle": "the rivals' limits",
+    "throttle": "the baselines' limits",
     "t4_over_a100": "T4 over A100",
     "batch_sizes": "inference batch size",
 }
@@ -129,18 +129,18 @@ def _change(percent: float | None) -> str:
 def _content(folder: Path, table: pd.DataFrame, made: Sequence[Output]) -> dict[str, Any]:
     """Return the values of the templates."""
     rows = claim_rows.rows(table)
-    own = [row for row in rows if row.claim.is_own]
-    others = [row for row in rows if not row.claim.is_own]
+    heshare_rows = [row for row in rows if row.claim.is_heshare]
+    others = [row for row in rows if not row.claim.is_heshare]
     by_name = {row.claim.name.replace(" ", "_"): row for row in rows}
     eight = {name: by_name[name] for name in _EIGHT}
     of_paper = _of_paper(made, rows)
 
     return {
-        "own": own,
-        "own_counts": claim_rows.counts(own),
+        "heshare_rows": heshare_rows,
+        "heshare_counts": claim_rows.counts(heshare_rows),
         "others": others,
         "other_counts": claim_rows.counts(others),
-        "failures": claim_rows.failures(own),
+        "failures": claim_rows.failures(heshare_rows),
         "sources": {output.name for output in made if output.has("csv")},
         "h": eight,
         "numbers": first_screen.numbers(folder),

@@ -11,7 +11,7 @@ from heshare.paper.provenance.results_folder import ResultsFolder
 from heshare.shared.errors import InputError
 from heshare.shared.inputs.csv_table import Row, read_table, write_rows
 from heshare.world import catalogue
-from heshare.world.workload import ENGINES, PRECISIONS
+from heshare.world.workload import DEFAULT_PRECISION, ENGINES
 
 COLUMNS = ("gpu", "residents")
 OPTIONAL = ("sm_mhz", "power_limit_w", "precision", "engine")
@@ -35,15 +35,15 @@ def answer(questions: str | Path, folder: Path) -> tuple[int, Path]:
     path = Path(questions)
     if (folder / "answers.csv").exists():
         raise InputError("earlier answers", "a folder without any", "Name another folder.", file=folder / "answers.csv")
-    asked = list(read_table(path, COLUMNS, OPTIONAL))
-    rows = [row for number, question in enumerate(asked) for row in _rows(number, question)]
+    question_rows = list(read_table(path, COLUMNS, OPTIONAL))
+    rows = [row for number, question in enumerate(question_rows) for row in _rows(number, question)]
     if not rows:
         raise InputError("no question", "at least one row below the header", "Add a question.", file=path)
     header = ("question", *COLUMNS, *OPTIONAL, *ANSWERS)
     command = f"heshare estimate --grid {path}"
     about = ResultsFolder.of_command(folder, command, ["answers.csv"], inputs=[path], parameters={})
     about.write({"answers.csv": lambda temporary: write_rows(temporary, header, rows)})
-    return len(asked), folder / "answers.csv"
+    return len(question_rows), folder / "answers.csv"
 
 
 def _rows(number: int, question: Row) -> Iterator[tuple[object, ...]]:
@@ -51,7 +51,7 @@ def _rows(number: int, question: Row) -> Iterator[tuple[object, ...]]:
     gpu, residents = question.text("gpu"), question.text("residents").split()
     sm_mhz = question.whole("sm_mhz", least=1) if cells.get("sm_mhz") else None
     limit_w = question.number_of("power_limit_w", above=True) if cells.get("power_limit_w") else None
-    choices = cells.get("precision") or PRECISIONS[0], cells.get("engine") or ENGINES[0]
+    choices = cells.get("precision") or DEFAULT_PRECISION, cells.get("engine") or ENGINES[0]
     try:
         found = device_query.estimate(gpu, residents, sm_mhz, *choices, power_cap_w=limit_w)
     except InputError as error:
@@ -66,6 +66,6 @@ def _rows(number: int, question: Row) -> Iterator[tuple[object, ...]]:
     low_w, high_w = found.power_uncertainty_parts.interval(found.power_w)
     held_w = catalogue.gpu(found.gpu).tdp_w if limit_w is None else limit_w
     power = found.sm_mhz, found.power_w, low_w, min(high_w, held_w)
-    asked = (number, gpu, " ".join(residents), *[cells.get(name, "") for name in OPTIONAL])
+    question_cells = (number, gpu, " ".join(residents), *[cells.get(name, "") for name in OPTIONAL])
     for resident, task in zip(residents, found.tasks, strict=True):
-        yield (*asked, resident, task.time_s, *task.uncertainty_parts.interval(task.time_s), *power)
+        yield (*question_cells, resident, task.time_s, *task.uncertainty_parts.interval(task.time_s), *power)

@@ -23,13 +23,13 @@ FOLDER_PARAMETERS = frozenset({"out_dir", "cells_dir"})
 class RunRecord:
     """The record of a notebook's run.
 
-    `asked` is the requested profile, `changed` the parameters that differ from it, `edited` whether the code
+    `requested` is the requested profile, `changed` the parameters that differ from it, `edited` whether the code
     differs from that of the commit, `by_hand` whether no runner started it; the SHA-256 is of the file that the runner
     executed. `path` is that of a user's own notebook.
     """
 
     notebook: str
-    asked: str
+    requested: str
     changed: dict[str, Any] = field(default_factory=dict)
     edited: bool = False
     by_hand: bool = False
@@ -42,7 +42,7 @@ class RunRecord:
 
         Outputs of an edited notebook in the profile smoke have the profile smoke.
         """
-        return CUSTOM if self.by_hand or self.changed or (self.edited and self.asked == "paper") else self.asked
+        return CUSTOM if self.by_hand or self.changed or (self.edited and self.requested == "paper") else self.requested
 
     def departures(self) -> str:
         """Return the differences from the profile as text: `tasks = 8, code that differs from the commit's`."""

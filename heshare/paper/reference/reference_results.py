@@ -168,7 +168,7 @@ def update(run: Path) -> list[str]:
         InputError: the folder has no CSV files or lacks an output, or one is without provenance or of another profile.
     """
     found = _tables(run)
-    lacking = [name for name in promised() if f"{name}.csv" not in found]
+    lacking = [name for name in declared_outputs() if f"{name}.csv" not in found]
     expected, action = "every output of every notebook", "Run `make all`."
     require(None, f"no {', '.join(lacking)}", not lacking, expected, action, file=run)
     origins = {name: _sidecar(run, name) for name in found}
@@ -191,7 +191,7 @@ def update(run: Path) -> list[str]:
     return changed
 
 
-def promised() -> list[str]:
+def declared_outputs() -> list[str]:
     """Return the names of the outputs of all notebooks, such as `fig06_comparison`."""
     books = [parameters.read(path) for path in parameters.find()]
     return [name for book in books for name in book.outputs]

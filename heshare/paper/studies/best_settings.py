@@ -21,8 +21,8 @@ from heshare.shared import files
 from heshare.shared.errors import InputError
 
 TABLE = "settings.csv"
-RIVALS: Mapping[str, str] = {"Morak": "morak", "mu-Serve": "mu-serve"}
-"""Names of the rivals in the registry, by their names in claims and in `data/settings.csv`."""
+BASELINES: Mapping[str, str] = {"Morak": "morak", "mu-Serve": "mu-serve"}
+"""Names of the baselines in the registry, by their names in claims and in `data/settings.csv`."""
 
 
 def _other_seed(seed: int) -> int:
@@ -62,8 +62,8 @@ def _grid(name: str, **values: Sequence[object]) -> list[str]:
 def candidates(study: str) -> dict[str, list[str]]:
     """Return the policies that are tried for each system of a study, canonical names by the system's title."""
     if study != "together":
-        every = _rival_settings()
-        tried = {rival: [one for one in every if one.startswith(name)] for rival, name in RIVALS.items()}
+        every = _baseline_settings()
+        tried = {title: [one for one in every if one.startswith(name)] for title, name in BASELINES.items()}
         return {**tried, "SRTF, fixed clock": _canonical(_grid("srtf", ceiling=CLOCKS))}
     placed = ("earliest",)
     found = {
@@ -85,10 +85,10 @@ def candidates(study: str) -> dict[str, list[str]]:
     return {title: _canonical(texts) for title, texts in found.items()}
 
 
-def _rival_settings() -> list[str]:
+def _baseline_settings() -> list[str]:
     """Return both baselines, with their placement and with HeShare's, at every tried setting."""
     ends = ("", ":heshare-placement")
-    plain = [name + end for name in RIVALS.values() for end in ends]
+    plain = [name + end for name in BASELINES.values() for end in ends]
     swept = [f"morak{end}(cap={cap},k={k})" for end, k, cap in product(ends, SHARES, CAPS)]
     swept += [f"mu-serve{end}(limit={limit})" for end, limit in product(ends, LIMITS)]
     return _canonical([*plain, *swept])

@@ -27,7 +27,7 @@ def cells(runs: pd.DataFrame, queueing: Mapping[str, Titles], throttle: Mapping[
     Args:
         runs: as from `harness.run`, of a setting for each combination of task sizes, T4 and inference batch sizes.
         queueing: for each level the titles of Random and Sched-only in the runs.
-        throttle: for each level the titles of the rivals in the runs.
+        throttle: for each level the titles of the baselines in the runs.
 
     Returns:
         One row a cell and number: the columns `factorial.AXES`, id, part, value, low, high, n, provenance.
@@ -114,10 +114,10 @@ def effects(table: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for id, part in NUMBERS:
         claim = paper_claims()[id, part]
-        own = cells_of(table, claim)
+        cells_of_number = cells_of(table, claim)
         for axis in axes_of(claim):
             others = [other for other in axes_of(claim) if other != axis]
-            levels = own.pivot_table(index=others, columns=axis, values="value", sort=False)
+            levels = cells_of_number.pivot_table(index=others, columns=axis, values="value", sort=False)
             steps = [levels[later] - levels[earlier] for earlier, later in combinations(levels.columns, 2)]
             if not steps:
                 continue

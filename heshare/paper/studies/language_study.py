@@ -1,8 +1,8 @@
 """Language models and image models on shared GPUs: energy a token, latency, and the benefit of sharing.
 
 Two pools of GPUs serve one set of requests: the first their prompts, the second decodes. Image tasks run on both, under
-the same policy. All numbers are emulated. The model of language models is fitted to a record of one H100; on other
-GPUs, and for sharing with image models, it is an assumption.
+the same policy. All numbers are emulated. The model of language models is fitted to records of one H100 and of
+times on one A100; for power on other GPUs, and for sharing with image models, it is an assumption.
 """
 
 import warnings
@@ -135,7 +135,7 @@ def serve(
 
     for streams in [Repetition(number, seed) for number in range(seeds)]:
         rng = streams.rng(TASKS)
-        asked = draw_requests(serving.requests, serving.rate_per_s, rng=rng)
+        requests = draw_requests(serving.requests, serving.rate_per_s, rng=rng)
         drawn = [serving.draw_images(most, rng=rng) for _ in serving.pools]
 
         for count in images:
@@ -143,14 +143,14 @@ def serve(
             kept = [[tasks[place] for place in places] for tasks in drawn]
             for title, policy in policies.items():
                 names = {REPETITION: streams.number, IMAGES: count, TITLE: title}
-                rows.append({**names, **_measures(serving, asked, kept, policy, predictor, streams)})
+                rows.append({**names, **_measures(serving, requests, kept, policy, predictor, streams)})
 
     return pd.DataFrame(rows).assign(**{PROVENANCE: "emulated"})
 
 
 def _measures(
     serving: Serving,
-    asked: Sequence[Request],
+    requests: Sequence[Request],
     images: Sequence[Sequence[ImageTask]],
     policy: str | Policy,
     predictor: Predictor,
@@ -158,11 +158,11 @@ def _measures(
 ) -> dict[str, float]:
     """Return the measures of one policy: a run of the prompts, then one of the decoding."""
     first, second = serving.clusters
-    prompts = prefill_tasks(asked, f"{serving.model}_prefill", ttft_limit_s=serving.ttft_limit_s)
+    prompts = prefill_tasks(requests, f"{serving.model}_prefill", ttft_limit_s=serving.ttft_limit_s)
     prefill = _run(prompts, images[0], first, policy, predictor, streams)
 
     stretches = decode_tasks(
-        asked,
+        requests,
         prefill,
         serving.model,
         concurrency=serving.concurrency,
@@ -171,10 +171,10 @@ def _measures(
     )
     decode = _run(stretches.tasks, images[1], second, policy, predictor, streams)
 
-    times = request_times(asked, stretches, decode)
+    times = request_times(requests, stretches, decode)
     middle = times.median()
     parts = [(prefill, len(prompts)), (decode, len(stretches.tasks))]
-    tokens = sum(request.output_tokens for request in asked)
+    tokens = sum(request.output_tokens for request in requests)
     return {
         "token_j": sum(_language_j(done, number) for done, number in parts) / tokens,
         "ttft_s": float(middle["ttft_s"]),

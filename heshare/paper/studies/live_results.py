@@ -48,7 +48,7 @@ class Need:
 
 
 _KNEE, _EN, _JCT = "heshare:trade-off", "heshare:en-opt", "heshare:jct-opt"
-_RIVALS = ("morak", "mu-serve")
+_BASELINES = ("morak", "mu-serve")
 NEEDS: dict[str, Need] = {
     **dict.fromkeys(("M1", "M2", "M3", "M4", "M6", "M7"), Need(clocks=False)),
     **dict.fromkeys(("M5", "P1", "P2", "P3", "P4", "P5"), Need()),
@@ -56,18 +56,18 @@ NEEDS: dict[str, Need] = {
     "H2": Need((_KNEE, "mu-serve")),
     "H3": Need((_EN, "random", _JCT)),
     "H4": Need((_JCT, "random", _EN)),
-    "H5": Need(("random", "sched-only", _KNEE, _EN, _JCT, *_RIVALS)),
+    "H5": Need(("random", "sched-only", _KNEE, _EN, _JCT, *_BASELINES)),
     "H6": Need((_JCT, _EN, _KNEE)),
     "S1": Need(gpus=frozenset()),
-    "G1": Need((_KNEE, *_RIVALS)),
-    "G2": Need((_KNEE, *_RIVALS)),
+    "G1": Need((_KNEE, *_BASELINES)),
+    "G2": Need((_KNEE, *_BASELINES)),
     "G3": Need((_KNEE, _EN, _JCT)),
-    "O1": Need((_JCT, *_RIVALS), frozenset({"T4"})),
-    "O2": Need((_KNEE, *_RIVALS), frozenset({"V100", "A100"})),
+    "O1": Need((_JCT, *_BASELINES), frozenset({"T4"})),
+    "O2": Need((_KNEE, *_BASELINES), frozenset({"V100", "A100"})),
     "O3": Need((_EN, "morak")),
     "O4": Need((_KNEE, "morak")),
-    "O5": Need((_EN, _KNEE, _JCT, *_RIVALS)),
-    "O6": Need((_KNEE, *_RIVALS)),
+    "O5": Need((_EN, _KNEE, _JCT, *_BASELINES)),
+    "O6": Need((_KNEE, *_BASELINES)),
 }
 """By claim of the paper; claims of other papers about other systems are not included."""
 

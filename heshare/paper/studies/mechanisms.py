@@ -110,19 +110,19 @@ def stated(
     return pd.DataFrame(rows)
 
 
-def worth(delivered: pd.DataFrame, promised: pd.DataFrame, removed: Iterable[str]) -> pd.DataFrame:
+def worth(delivered: pd.DataFrame, planned: pd.DataFrame, removed: Iterable[str]) -> pd.DataFrame:
     """Return the increase of Trade-off's objectives without each mechanism, at each inference batch size.
 
     Args:
         delivered: runs, as from `harness.run`, of `Trade-off` and of the plans without a mechanism.
-        promised: the planned objectives of the same plans, as from `stated`.
+        planned: the planned objectives of the same plans, as from `stated`.
         removed: the mechanisms, which are the titles of the plans without them.
 
     Returns:
         One row each: batch_sizes, mechanism, metric (`energy` or `jct`), basis (`delivered` or `promised`), value (%),
         low, high, n, provenance.
     """
-    bases = {"delivered": delivered, "promised": _as_runs(promised)}
+    bases = {"delivered": delivered, "promised": _as_runs(planned)}
     rows = []
     for mechanism, size in product(removed, delivered["batch_sizes"].unique()):
         for (basis, frame), (metric, column) in product(bases.items(), _METRICS.items()):
@@ -132,7 +132,7 @@ def worth(delivered: pd.DataFrame, promised: pd.DataFrame, removed: Iterable[str
     return pd.DataFrame(rows).assign(provenance="emulated")
 
 
-def excess(delivered: pd.DataFrame, promised: pd.DataFrame) -> pd.DataFrame:
+def excess(delivered: pd.DataFrame, planned: pd.DataFrame) -> pd.DataFrame:
     """Return the excess of Trade-off's runs over the planned objectives, at each inference batch size.
 
     Arguments are as of `worth`.
@@ -141,7 +141,7 @@ def excess(delivered: pd.DataFrame, promised: pd.DataFrame) -> pd.DataFrame:
         One row each: batch_sizes, metric, value (%), low, high, n, provenance.
     """
     run = delivered[delivered[TITLE] == WHOLE]
-    plan = _as_runs(promised[promised[TITLE] == WHOLE])
+    plan = _as_runs(planned[planned[TITLE] == WHOLE])
     both = pd.concat([run.assign(**{TITLE: "run"}), plan.assign(**{TITLE: "plan"})])
     rows = []
     for size, (metric, column) in product(delivered["batch_sizes"].unique(), _METRICS.items()):
@@ -150,5 +150,5 @@ def excess(delivered: pd.DataFrame, promised: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows).assign(provenance="emulated")
 
 
-def _as_runs(promised: pd.DataFrame) -> pd.DataFrame:
-    return promised.rename(columns={"stated_j": ENERGY, "stated_s": JCT})
+def _as_runs(planned: pd.DataFrame) -> pd.DataFrame:
+    return planned.rename(columns={"stated_j": ENERGY, "stated_s": JCT})

@@ -13,7 +13,7 @@ from heshare.ops.recording.budget_plan import PAIRS
 from heshare.shared.arrays import FloatArray
 from heshare.world.catalogue import gpu as card
 from heshare.world.catalogue import memory_mib, models, paper_models
-from heshare.world.workload import Resident, Workload
+from heshare.world.workload import DEFAULT_PRECISION, Resident, Workload
 
 PAPER_GPUS = ("T4", "V100", "A100")
 CLASSES = ("low", "medium", "high")
@@ -33,7 +33,7 @@ def solo(
     *,
     batch_sizes: Iterable[int],
     constants: Constants | None = None,
-    precision: str = "fp32",
+    precision: str = DEFAULT_PRECISION,
 ) -> pd.DataFrame:
     """Return every workload alone on every GPU at its default clock (Figs. 1 and 2).
 
@@ -139,7 +139,12 @@ def over_sizes(values: pd.Series, batch_size: int) -> ConfidenceInterval:
 
 
 def clocks(
-    model: str, *, batch_sizes: Iterable[int], points: int, constants: Constants | None = None, precision: str = "fp32"
+    model: str,
+    *,
+    batch_sizes: Iterable[int],
+    points: int,
+    constants: Constants | None = None,
+    precision: str = DEFAULT_PRECISION,
 ) -> pd.DataFrame:
     """Return one workload alone at `points` SM clocks of each GPU's grid (Fig. 3).
 
@@ -180,7 +185,7 @@ def clock_elasticities(frame: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(found)
 
 
-def pairs(*, batch_size: int, constants: Constants | None = None, precision: str = "fp32") -> pd.DataFrame:
+def pairs(*, batch_size: int, constants: Constants | None = None, precision: str = DEFAULT_PRECISION) -> pd.DataFrame:
     """Return pairs of workloads alone and together, each at 100 %, on each GPU with enough memory for both (Fig. 4).
 
     Returns:

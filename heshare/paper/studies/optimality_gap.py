@@ -95,11 +95,11 @@ def front_panel(ax: Axes, points: pd.DataFrame) -> None:
     `points` is as from `bound_points`.
     """
     for title, part in points.groupby("series", sort=False):
-        own_style = series_style(str(title)).line_arguments(linewidth=0.9, label=str(title))
+        style = series_style(str(title)).line_arguments(linewidth=0.9, label=str(title))
         ordered = part.sort_values(["energy_j", "jct_s"])
         if title != BOUND:
-            own_style |= {**_PLANS, "drawstyle": "steps-post"}
-        ax.plot(ordered["energy_j"] / 1e6, ordered["jct_s"] / 1e3, **own_style)
+            style |= {**_PLANS, "drawstyle": "steps-post"}
+        ax.plot(ordered["energy_j"] / 1e6, ordered["jct_s"] / 1e3, **style)
 
     ax.set(xlabel="Energy (MJ)", ylabel="Average JCT (1000 s)")
 
@@ -107,8 +107,8 @@ def front_panel(ax: Axes, points: pd.DataFrame) -> None:
 def gap_panel(ax: Axes, points: pd.DataFrame) -> None:
     """Draw the gap of each plan to the bound over its energy; `points` is as from `bound_points`."""
     for title, part in points.dropna(subset="gap_pct").groupby("series", sort=False):
-        own_style = series_style(str(title)).line_arguments(**_PLANS)
+        style = series_style(str(title)).line_arguments(**_PLANS)
         ordered = part.sort_values("energy_j")
-        ax.plot(ordered["energy_j"] / 1e6, ordered["gap_pct"], label=str(title), **own_style)
+        ax.plot(ordered["energy_j"] / 1e6, ordered["gap_pct"], label=str(title), **style)
 
     ax.set(xlabel="Energy (MJ)", ylabel="Gap to the bound (%)", ylim=(0, None))

@@ -91,9 +91,9 @@ def of_recorded(records: Sequence[Recording], errors: pd.DataFrame, laboratories
     fitted = [recordings.folder() / str(gpu) / recordings.TABLE for gpu in shipped["gpu"].unique()]
     further = [own_record.errors(one.table) for one in records if one.path not in fitted]
     models = {"fitted": HALF, "shipped": WITHOUT}
-    own = [table.assign(fit=table["model"].map(models)) for table in further]
+    of_further = [table.assign(fit=table["model"].map(models)) for table in further]
 
-    found = pd.concat([shipped, *own], ignore_index=True).assign(provenance="measured")
+    found = pd.concat([shipped, *of_further], ignore_index=True).assign(provenance="measured")
     name = found["gpu"] + ", " + found["sharing"] + ", " + found["fit"] + found["n"].map(" ({:,})".format)
     columns = ["gpu", "provenance", "fit", "quantity", "sharing", "n", "bias_pct", *ERRORS]
     return found[columns].assign(name=name)

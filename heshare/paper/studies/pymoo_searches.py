@@ -61,7 +61,7 @@ def search_checkpoints(
     Raises:
         InputError: an unknown search.
     """
-    require("rival", name, name in TITLES, "one of " + ", ".join(TITLES), "Choose one of them.")
+    require("search", name, name in TITLES, "one of " + ", ".join(TITLES), "Choose one of them.")
     from pymoo.optimize import minimize  # slow to import
 
     record = record or SearchRecord(instance)
@@ -208,8 +208,8 @@ def _algorithm(name: str, instance: Instance, settings: Settings, rate: float, r
         algorithm = NSGA2(pop_size=settings.population, eliminate_duplicates=Exact(), **parts)
     elif name == "spea2":
         # A new survival object, because pymoo's default one is shared and retains the scale of earlier runs.
-        own = {"survival": SPEA2Survival(normalize=True), "eliminate_duplicates": Exact()}
-        algorithm = SPEA2(pop_size=settings.population, **own, **parts)
+        operators = {"survival": SPEA2Survival(normalize=True), "eliminate_duplicates": Exact()}
+        algorithm = SPEA2(pop_size=settings.population, **operators, **parts)
     else:
         weights = get_reference_directions("das-dennis", 2, n_partitions=settings.population - 1)
         algorithm = (MOEAD if name == "moead" else _batched_moead())(ref_dirs=weights, **parts)

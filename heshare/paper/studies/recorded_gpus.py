@@ -12,7 +12,7 @@ from heshare.paper.studies.motivation import CLOCK_COLUMNS, pair_row, solo_colum
 from heshare.prediction.features import is_reference
 from heshare.prediction.load import covered_rows
 from heshare.prediction.samples import Samples, profile_samples
-from heshare.profiles.missing_utilisation import fill_missing, untold
+from heshare.profiles.missing_utilisation import fill_missing, without_fill_warning
 from heshare.profiles.schema import co_runner_counts, in_main_precision
 from heshare.world.catalogue import gpu as card
 from heshare.world.catalogue import models
@@ -100,12 +100,12 @@ def samples(records: Iterable[Recording], thin: int = 1) -> list[Samples]:
     tables = [table for table in map(_trainable_rows, records) if len(table)]
     if not tables:
         return []
-    with untold():
+    with without_fill_warning():
         return [profile_samples(fill_missing(pd.concat(tables, ignore_index=True))).every(thin)]
 
 
 def _trainable_rows(one: Recording) -> pd.DataFrame:
-    with untold():
+    with without_fill_warning():
         kept = one.table[covered_rows(one.table)].reset_index(drop=True)
     shared = kept[~is_reference(kept)]
     is_small = len(shared) < ENOUGH or shared["workload"].nunique() < ENOUGH_WORKLOADS

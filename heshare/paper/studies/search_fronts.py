@@ -48,7 +48,7 @@ def genetic(settings: Settings, checkpoints: Sequence[int] = ()) -> Search:
     return Search(partial(genetic_checkpoints, settings=settings, checkpoints=_ends(settings, checkpoints)), settings)
 
 
-def rival(name: str, settings: Settings, checkpoints: Sequence[int] = (), *, rate: Rate = 0.1) -> Search:
+def pymoo_search(name: str, settings: Settings, checkpoints: Sequence[int] = (), *, rate: Rate = 0.1) -> Search:
     """Return a search of pymoo, a key of `pymoo_searches.TITLES`, with the second stage of `settings`.
 
     `settings.initialisation` is `random` for random schemes, or `rank` for HeShare's initial population; `rate` is the

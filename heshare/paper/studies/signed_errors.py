@@ -79,9 +79,9 @@ def signed_errors(sets: Mapping[str, Sequence[CoRun]], predictor: Predictor) -> 
     for kind, every in sets.items():
         for name in sorted({name for name, _, _ in every}, key=lambda name: find_gpu(name).sm_count):
             gpu = find_gpu(name)
-            own = [(residents, mhz) for on, residents, mhz in every if on == name]
-            guess = predictor.co_run([residents for residents, _ in own], gpu, [mhz for _, mhz in own])
-            true = [co_run(gpu, residents, mhz) for residents, mhz in own]
+            sets_of_gpu = [(residents, mhz) for on, residents, mhz in every if on == name]
+            guess = predictor.co_run([residents for residents, _ in sets_of_gpu], gpu, [mhz for _, mhz in sets_of_gpu])
+            true = [co_run(gpu, residents, mhz) for residents, mhz in sets_of_gpu]
 
             true_s = np.array([task.time_s for each in true for task in each.tasks])
             time_pct = 100 * (guess.time_s[np.isfinite(guess.time_s)] / true_s - 1)
@@ -95,7 +95,7 @@ def signed_errors(sets: Mapping[str, Sequence[CoRun]], predictor: Predictor) -> 
                     "time_low_pct": low,
                     "time_high_pct": high,
                     "power_pct": float(np.median(power_pct)),
-                    "sets": len(own),
+                    "sets": len(sets_of_gpu),
                     "tasks": len(true_s),
                 }
             )

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.stats import spearmanr
 
 from heshare.lab.sweeps.statistics import ConfidenceInterval
 from heshare.paper import harness
@@ -75,13 +76,13 @@ def numbers_of(chosen: Sequence[Choice], systems: Mapping[str, str], *, seeds: i
     """
     found = {}
     for setting in dict.fromkeys(choice.setting for choice in chosen):
-        own = [choice for choice in chosen if choice.setting == setting]
-        named = [{**systems, **choice.instead} for choice in own]
+        of_setting = [choice for choice in chosen if choice.setting == setting]
+        named = [{**systems, **choice.instead} for choice in of_setting]
         descriptions = dict.fromkeys(text for titles in named for text in titles.values())
         runs = harness.run(setting, {text: text for text in descriptions}, seeds=seeds, seed=seed)
 
         of_section_2 = section_2(setting)
-        for choice, titles in zip(own, named, strict=True):
+        for choice, titles in zip(of_setting, named, strict=True):
             rows = pd.concat([numbers(runs, titles), of_section_2], ignore_index=True)
             found[choice.axis, choice.level] = rows.assign(axis=choice.axis, level=choice.level)
 
@@ -107,13 +108,16 @@ def _compared(table: pd.DataFrame, bases: Mapping[tuple[str, str], tuple[str, st
 
 
 def section_2(setting: Setting) -> pd.DataFrame:
-    """Return M2 and M3 (T4's time over the A100's, x) and M7 (how much longer pairs take on the A100, mean, %).
+    """Return M2, M3, M7 and M8 of one setting.
+
+    M2 and M3 are the T4's time over the A100's (x), M7 is how much longer pairs take on the A100 (mean, %), and M8 the
+    rank correlation between the operations of a workload and how much its energy differs between GPUs.
 
     They depend on the largest inference batch size, the precision and the platform of a setting, and on no policy.
 
     Returns:
-        One row a number: id, part, value, low, high (two standard deviations of the device model, or the range over
-        pairs), n.
+        One row a number: id, part, value, low, high (two standard deviations of the device model, the range over
+        pairs, or the value again), n.
     """
     size = max(setting.batch_sizes)
     constants = platforms.constants(setting.platform)
@@ -123,7 +127,11 @@ def section_2(setting: Setting) -> pd.DataFrame:
     slower = pairs.pivot_table(index="pair", columns="gpu", values="degradation_pct").dropna()["A100"]
     sizes = {"M7": ConfidenceInterval(slower.mean(), slower.min(), slower.max(), len(slower))}
 
-    ratios = {row["workload"]: row for row in motivation.ratios_between_gpus(solo).to_dict("records")}
+    between = motivation.ratios_between_gpus(solo)
+    correlation = float(spearmanr(between["gflops"], between["energy_ratio"]).statistic)
+    sizes["M8"] = ConfidenceInterval(correlation, correlation, correlation, len(between))
+
+    ratios = {row["workload"]: row for row in between.to_dict("records")}
     for id, workload in (("M2", "resnet50"), ("M3", "bert_large")):
         ratio = ratios[workload]
         sizes[id] = ConfidenceInterval(ratio["t4_over_a100"], ratio["low"], ratio["high"], 1)

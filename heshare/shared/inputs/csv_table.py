@@ -1,11 +1,10 @@
-"""Streaming reader of CSV files, with errors that name the file, row and column."""
+"""Streaming reader of CSV files, with errors that name the file, row and column; values in `foreign_table`."""
 
 import csv
 import math
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import partial
 from io import TextIOWrapper
 from pathlib import Path
@@ -17,7 +16,7 @@ from heshare.shared.errors import InputError, require
 _LONGEST = 1 << 20
 """Most characters of a line; the csv module limits a cell to an eighth of this."""
 # pandas writes 8 as 8.0 in a column with empty cells.
-_WHOLE = re.compile(r"^[+-]?[0-9]{1,18}(\.0*)?$")
+WHOLE = re.compile(r"[+-]?[0-9]{1,18}(\.0*)?")
 
 
 class RowError(InputError):
@@ -44,12 +43,6 @@ class RowError(InputError):
             self.expected,
             self.action,
         )
-
-
-def date_s(text: str) -> float:
-    """Return an ISO 8601 date as Unix time, s; UTC if it has no time zone. `ValueError` for other texts."""
-    moment = datetime.fromisoformat(text)
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +86,7 @@ class Row:
         """Return the cell as a whole number of at least `least` and at most `most`."""
         expected = f"a whole number of at least {least}" + ("" if most is None else f" and at most {most}")
         text = self.text(column, expected)
-        if not _WHOLE.match(text):
+        if not WHOLE.fullmatch(text):
             self.number_of(column, least=least)
             raise self.error(column, "not a whole number", expected, "Correct the number.")
         value = int(text.partition(".")[0])
@@ -137,27 +130,34 @@ def read_table(path: str | Path, columns: Sequence[str], optional: Sequence[str]
             yield row
 
 
-def read_rows(path: str | Path) -> Iterator[Header | Row | RowError]:
+def read_rows(
+    path: str | Path, *, headers: Sequence[Sequence[str]] = (), delimiter: str = ","
+) -> Iterator[Header | Row | RowError]:
     """Yield the header, then each row, or a `RowError` for one with too few or too many cells; blank lines are skipped.
 
+    `headers` are those of a format without a header line: unless the first line is one of them, the header is the one
+    with as many columns as it has cells.
+
     Raises:
-        InputError: no such file, no UTF-8 text, an empty file, a column name twice, or a quote that is never closed.
+        InputError: no such file, no UTF-8 text, an empty file, a column name twice, a first line that none of `headers`
+            fits, or a quote that is never closed.
     """
     path = Path(path)
     header: Header | None = None
     line = 0
     try:
         with files.open_input(path) as content, TextIOWrapper(content, encoding="utf-8-sig", newline="") as stream:
-            reader = csv.reader(_lines(stream), strict=True)
+            reader = csv.reader(_lines(stream), strict=True, delimiter=delimiter)
             for cells in reader:
                 first, line = line + 1, reader.line_num
                 if not any(cell.strip() for cell in cells):
                     continue
                 if header is None:
-                    header = _header(path, cells)
+                    header = _header(path, cells if not headers else _fitting(path, headers, cells))
                     yield header
-                else:
-                    yield _row(header, first, cells)
+                    if not headers or _same(header.columns, cells):
+                        continue
+                yield _row(header, first, cells)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise _unreadable(path, line + 1, error) from error
     if header is None:
@@ -189,6 +189,18 @@ def _header(path: Path, cells: Sequence[str]) -> Header:
     return Header(path, columns)
 
 
+def _fitting(path: Path, headers: Sequence[Sequence[str]], cells: Sequence[str]) -> Sequence[str]:
+    fitting = [header for header in headers if len(header) == len(cells)]
+    expected = "a line of " + " or ".join(str(len(header)) for header in headers) + " cells"
+    action = "Check that this is the right file, or give the columns and their names."
+    require(None, f"a first line of {len(cells)} cells", bool(fitting), expected, action, file=path, row=1)
+    return next((header for header in fitting if _same(header, cells)), fitting[0])
+
+
+def _same(header: Sequence[str], cells: Sequence[str]) -> bool:
+    return tuple(header) == tuple(cell.strip() for cell in cells)
+
+
 def _row(header: Header, line: int, cells: Sequence[str]) -> Row | RowError:
     if len(cells) != len(header.columns):
         return RowError(
@@ -208,7 +220,8 @@ def _unreadable(path: Path, line: int, error: Exception) -> InputError:
         found = "no such file" if isinstance(error, FileNotFoundError) else found
         return InputError(found, "a CSV file", "Correct the path.", file=path)
     if isinstance(error, UnicodeDecodeError):
-        return InputError("bytes that are not UTF-8", "UTF-8 text", "Save the file as UTF-8.", file=path)
+        found = "bytes that are not UTF-8" + (" (UTF-16)" if error.object[:2] in (b"\xff\xfe", b"\xfe\xff") else "")
+        return InputError(found, "UTF-8 text", "Save the file as UTF-8.", file=path)
     return InputError(
         f"text that is no CSV ({error})",
         "comma-separated cells, quotes closed",

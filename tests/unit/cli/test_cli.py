@@ -175,12 +175,12 @@ def test_claims(tmp_path: Path) -> None:
 def test_power_limit(tmp_path: Path) -> None:
     """`run` and `compare` take a power limit in watts or a file, for policies and plans; a lower limit takes longer."""
     limit = tmp_path / "limit.csv"
-    limit.write_text("time_s,limit_w\n0,160\n3600,200\n")
+    limit.write_text("time_s,limit_w\n0,170\n3600,200\n")
     json_of("plan", *SMALL, "--out", str(tmp_path))
     plan = str(tmp_path / "plan-trade-off.json")
-    assert json_of("run", "--plan", plan, "--power-limit", str(limit))["policy"].startswith("plan within 160 to 200 W")
+    assert json_of("run", "--plan", plan, "--power-limit", str(limit))["policy"].startswith("plan within 170 to 200 W")
 
     words = ("compare", *SMALL, "--policy", "fifo", "--seeds", "1")
-    free, limited = json_of(*words)["rows"], json_of(*words, "--power-limit", "160")["rows"]
+    free, limited = json_of(*words)["rows"], json_of(*words, "--power-limit", "170")["rows"]
     assert limited[0]["avg_jct_s"] > free[0]["avg_jct_s"]
     assert limited[0]["policy"] == free[0]["policy"] == "fifo"

@@ -82,10 +82,10 @@ def test_calibrate_profiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_calibrate_tables(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`calibrate` prints the tables of errors, coverage, laboratories and what moves constants."""
+    """`calibrate` prints the tables of errors, coverage, laboratories, what moves constants, and language models."""
     import pandas as pd
 
-    names = ("errors", "coverage", "laboratories", "moved")
+    names = ("errors", "coverage", "laboratories", "moved", "language_errors")
     tables = {name: pd.read_csv(files.data("calibration", f"{name}.csv")) for name in names}
     # By the name in the command, which is bound when its module is imported.
     monkeypatch.setattr("heshare.cli.profile_commands.recalibrate", lambda progress: dict(tables))

@@ -121,7 +121,7 @@ def test_held_clock():
 @given(
     st.lists(
         st.tuples(st.sampled_from(["T4", "V100-SXM2", "A100", "H100"]),
-                  st.lists(any_residents(64, ["fp32", "fp16"]), min_size=1, max_size=4),
+                  st.lists(any_residents(64, ["mixed", "fp16"]), min_size=1, max_size=4),
                   st.floats(0.1, 1.5), st.integers(0, 10_000)),
         min_size=1, max_size=4,
     )

@@ -20,7 +20,7 @@ NO_CONTENTION = Contention(0.0, 0.0, hold_memory=0.0, hold_idle=0.0)
 
 
 def constants(contention: Contention = NO_CONTENTION, **timings: Timing) -> Constants:
-    added = {("G", "eager", name, "fp32"): row for name, row in timings.items()}
+    added = {("G", "eager", name, "mixed"): row for name, row in timings.items()}
     return Constants({"G": POWER}, {"G": contention}, Timings(Effects(), {}, {}, added), Utilisation(1.5, 0.5, 0.5))
 
 
@@ -136,7 +136,7 @@ def test_anchored():
     """An answer says whether measurements of the network on the GPU went into the fit, and the arithmetic."""
     known = constants(p=PURE, m=replace(MIXED, support=CELL))
     tasks = co_run(GPU, [resident("p"), resident("m")], constants=known).tasks
-    assert [(task.anchored, task.arithmetic) for task in tasks] == [(False, "fp32"), (True, "fp32")]
+    assert [(task.anchored, task.arithmetic) for task in tasks] == [(False, "mixed"), (True, "mixed")]
 
 
 @pytest.mark.parametrize(

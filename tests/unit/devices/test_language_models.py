@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from itertools import product
 from pathlib import Path
 
 import pytest
 
 import heshare as hs
 from heshare import Workload
+from heshare.devices.constants import default
 from heshare.devices.device_model import co_run
 from heshare.devices.language_models import default_law
 from heshare.shared.errors import InputError
@@ -55,12 +58,56 @@ def test_llama():
 
 
 def test_decode_step():
-    """A decode step takes the time of the server and the longer of memory and operations."""
+    """A decode step takes the time of the server, of weights beside operations, and of keys and values."""
     law, gpu, shape = default_law(), catalogue.gpu("H100"), catalogue.model(LLAMA).language
-    memory_s = shape.moved_bytes(16, "fp16") / (1e9 * gpu.mem_bw_gbs * law.bandwidth)
-    compute_s = shape.operations(16) / (1e12 * gpu.fp16_tflops * law.compute)
-    expected_s = law.step_s + 16 * law.sequence_s + (memory_s**8 + compute_s**8) ** (1 / 8)
+    streamed_s = 1.0 / (1e9 * gpu.mem_bw_gbs * law.bandwidth)
+    weights_s, cache_s = 2 * (8030e6 - 525.3e6) * streamed_s, 16 * shape.cache_bytes("fp16") * streamed_s
+    launches_s = (32 + 32) * law.launch_cycles / (1e6 * gpu.max_mhz)
+    compute_s = shape.operations(16) / (1e12 * gpu.fp16_tflops * law.rate)
+    expected_s = law.step_s + 16 * law.sequence_s + math.hypot(weights_s + launches_s, compute_s) + cache_s
     assert time_ms("H100", f"{LLAMA}:16") == pytest.approx(1e3 * expected_s, rel=1e-9)
+
+
+def test_power():
+    """A decode step draws the energy of its bytes and tiles, beside idle power and busy clocks."""
+    law, gpu, shape = default_law(), catalogue.gpu("H100"), catalogue.model(LLAMA).language
+    estimate, power = hs.estimate("H100", f"{LLAMA}:16", precision="fp16"), default().power["H100"]
+    weights, tiles = 2 * (8030e6 - 525.3e6), 2 * 32 * (8030e6 - 525.3e6)
+    attention = shape.operations(16) - 2 * 16 * (8030e6 - 525.3e6)
+    traffic = law.weight_energy * weights + law.cache_energy * 16 * shape.cache_bytes("fp16")
+    operations = law.tile_energy * (tiles + attention) / (1e12 * gpu.fp16_tflops)
+    energy_j = (gpu.tdp_w - gpu.idle_w) * (traffic / (1e9 * gpu.mem_bw_gbs) + operations)
+
+    time_s = estimate.tasks[0].time_s
+    busy = 1.0 - law.server_s(16) / time_s
+    clocks_w = power.idle_w + power.idle_clock_w + power.clock_w * busy
+    assert estimate.power_w == pytest.approx(clocks_w + energy_j / time_s, rel=1e-6)
+
+
+def test_experts_draw_more():
+    """A mixture of experts draws more as more of its experts are read."""
+    drawn_w = [hs.estimate("H100", f"qwen3_30b_a3b:{size}", precision="fp16").power_w for size in (1, 4, 16, 64)]
+    assert drawn_w == sorted(drawn_w)
+    assert drawn_w[-1] > 1.2 * drawn_w[0]
+
+
+@pytest.mark.parametrize(("gpu", "half"), [("A100", (1.05, 1.25)), ("H100", (1.0, 1.05))])
+def test_shares(gpu: str, half: tuple[float, float]):
+    """A smaller share of the SMs is never faster; half of them cost an A100 more than an H100."""
+    one_sequence = [time_ms(gpu, f"{LLAMA}:1@{pct}") for pct in (100, 90, 70, 50, 40, 30, 20, 10)]
+    assert one_sequence == sorted(one_sequence)
+    assert half[0] <= one_sequence[3] / one_sequence[0] <= half[1]
+    assert one_sequence[-1] < 10 * one_sequence[0]
+
+
+@pytest.mark.parametrize("gpu", catalogue.gpus())
+@pytest.mark.parametrize("precision", ["fp16", "fp32"])
+def test_lowest_clock(gpu: str, precision: str):
+    """The power limit of no card leaves a language model a clock below the lowest that can be set."""
+    card, names = catalogue.gpu(gpu), [name for name, model in catalogue.models().items() if model.language]
+    for name, batch, pct in product(names, (1, 8, 64, 512), (20, 100)):
+        reached_mhz = co_run(card, [Resident(Workload(name, batch, precision), pct)]).sm_mhz
+        assert reached_mhz >= card.clocks_mhz[0], (name, batch, pct)
 
 
 def test_memory():
@@ -136,10 +183,10 @@ def test_shape(tmp_path: Path):
             "without heads",
         ),
         ({"kind": ("cnn", "")}, "kind cnn without tokens"),
-        ({"kind": ("encode", "")}, "kind encode"),
+        ({"kind": ("encode", "")}, "for kind of mine"),
         ({"active_params_m": ("9000", "1e6")}, "9000 of 8030 million"),
         ({"experts": ("8", ""), "experts_used": ("9", "")}, "9 of 8 experts"),
-        ({"context": ("0", "tokens")}, "0 tokens"),
+        ({"context": ("0", "tokens")}, "for context of mine"),
         ({"context": ("1024", "words")}, "expected tokens"),
     ],
 )

@@ -8,7 +8,6 @@ from itertools import product
 
 import pytest
 
-from heshare.devices import timing_effects
 from heshare.devices.constants import card_row, default, read
 from heshare.devices.iteration_time import iteration_at
 from heshare.devices.timing_effects import (
@@ -52,13 +51,10 @@ def test_offsets():
 
 
 def test_precisions():
-    """Single precision moves twice the bytes, and networks of transformers labelled mixed run on the CUDA cores."""
+    """Single precision moves twice the bytes."""
     moved = {name: offsets(replace(CELL_OF, precision=name))["memory"] for name in ("fp32", "tf32", "fp16", "int8")}
     assert moved["fp32"] == moved["tf32"] == pytest.approx(moved["fp16"] + math.log(2))
     assert moved["fp16"] == moved["int8"]
-    words = replace(NETWORK, kind="transformer")
-    rates = [timing_effects.peak_tflops(A100, "mixed", one.kind) for one in (NETWORK, words)]
-    assert rates == [A100.peak_tflops("fp32"), A100.fp32_tflops]
 
 
 @pytest.mark.parametrize("component", COMPONENTS)
@@ -111,8 +107,9 @@ def test_hosted():
 
 def test_support():
     """Constants are based on rows of the network on the GPU, of other networks on it, or of other GPUs."""
-    effects = Effects(rows={("A100", "fp16", "n"): 3, ("A100", "tf32", "m"): 1})
+    effects = Effects(rows={("A100", "eager", "fp16", "n"): 3, ("A100", "eager", "tf32", "m"): 1})
     assert effects.support(CELL_OF) == CELL
+    assert effects.support(replace(CELL_OF, engine="tensorrt")) == CARD
     assert effects.support(replace(CELL_OF, precision="tf32")) == CARD
     assert effects.support(replace(CELL_OF, precision="fp32")) == NONE
     assert effects.support(replace(CELL_OF, gpu=catalogue.gpu("T4"))) == NONE
@@ -126,11 +123,11 @@ def test_chips():
 
 
 def test_programs():
-    """Every program that an emulated GPU runs has rows with the network and the engine."""
+    """Every program that an emulated GPU runs has rows with the engine and the network, at some number of tokens."""
     for (_, engine, network, _), program in PROGRAMS.items():
         rows = [row for row in observations() if (row.program, row.engine) == (program, engine)]
         names = {name for row in rows for task in row.tasks for name in (task.network.name, task.network.kind)}
-        assert network in names, program
+        assert any(name.startswith(network) for name in names), program
 
 
 @pytest.mark.parametrize("gpu", catalogue.gpus())
@@ -197,7 +194,7 @@ def test_changes():
 def test_read(tmp_path):
     """Constants come from a long table, and a value that is no number is refused."""
     path = tmp_path / "constants.csv"
-    lines = ["kind,gpu,engine,workload,name,value", "effect,,work,gpu,T4,0.25", "rows,T4,fp32,resnet50,rows,3"]
+    lines = ["kind,gpu,engine,workload,name,value", "effect,,work,gpu,T4,0.25", "rows,T4,eager,resnet50,fp32,3"]
     lines += ["power,T4,,,idle_w,9", "power,T4,,,dynamic_w,80", "power,T4,,,memory,0.7", "power,T4,,,knee_mhz,900"]
     lines += ["power,T4,,,v_min,0.8", "power,T4,,,memory_knee_mhz,0", "interval,time,cell,alone,total,0.3"]
     path.write_text("\n".join(lines), encoding="utf-8")

@@ -60,7 +60,8 @@ def test_groups():
     ("gpu", "network", "precision", "support"),
     [
         ("T4", "resnet50", "fp32", CELL),
-        ("A100", "resnet50", "fp32", CELL),
+        ("A100", "resnet50", "mixed", CELL),
+        ("A100", "resnet50", "fp32", NONE),
         ("H100", "mobilenet", "fp16", NONE),
         ("L4", "resnet50", "fp32", NONE),
     ],
@@ -108,11 +109,11 @@ def test_under_limit():
 
 def test_instances():
     """A task in an instance of the whole GPU is as certain as alone; in a smaller one it is less so."""
-    found = [answer("A100", Resident(Workload("gpt2", 8), 100, f"mig-{slices}g")) for slices in (7, 4, 2, 1)]
+    found = [answer("A100", Resident(Workload("gpt2", 8, "tf32"), 100, f"mig-{slices}g")) for slices in (7, 4, 2, 1)]
     parts = [each.tasks[0].uncertainty for each in found]
     assert parts == sorted(parts)
     assert len(set(parts)) == len(parts)
-    assert parts[0] == answer("A100", Resident(Workload("gpt2", 8))).tasks[0].uncertainty
+    assert parts[0] == answer("A100", Resident(Workload("gpt2", 8, "tf32"))).tasks[0].uncertainty
 
 
 def test_training():

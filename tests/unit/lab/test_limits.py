@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from support.power_excess import excess_w
 from support.scripted_policy import ScriptedPolicy
 
 import heshare as hs
-from heshare.lab.limits import LimitSettings, PowerLimit, check_cluster, within_limit
+from heshare.lab.limits import LimitSettings, PowerLimit, _PowerBounds, check_cluster, within_limit
 from heshare.lab.sweeps.grid import read_grid
 from heshare.lab.sweeps.sweep import sweep
 from heshare.policies.policy import Migrate, Pause, SetClock, Start, Wait
@@ -21,7 +22,7 @@ from heshare.shared.errors import InputError, PolicyError
 from heshare.testing.policy_contract import check_policy
 from heshare.testing.toy import ToyDevice, ToyPredictor, toy_gpu
 from heshare.world.task import Task
-from heshare.world.workload import Workload
+from heshare.world.workload import Resident, Workload
 
 CLUSTER = "2xT4,1xV100,1xA100"
 
@@ -82,6 +83,13 @@ def test_steps():
     for elapsed_s in (0.0, 59.0, 70.0, 500.0):
         later = limit.later(elapsed_s)
         assert [later.at(time_s) for time_s in range(200)] == [limit.at(elapsed_s + time_s) for time_s in range(200)]
+    assert limit.later(0.5).times_s == (0.0, 59.5, 119.5)
+
+
+def test_text():
+    """As text a limit has its watts, or their range and the number of steps."""
+    assert str(PowerLimit((0.0,), (900.0,))) == "900 W"
+    assert str(PowerLimit((0.0, 60.0, 120.0), (900.0, 1200.0, 600.0))) == "600 to 1200 W in 3 steps"
 
 
 def test_least_limit():
@@ -98,14 +106,20 @@ def test_least_limit():
         assert excess_w(done, needed_w) <= 1e-6
 
 
+def test_default_clock():
+    """A GPU with one clock is busy at its default clock, which cannot be lowered."""
+    with pytest.raises(InputError, match="busy at its default clock"):
+        check_cluster(hs.Cluster((toy_gpu(clocks_mhz=(1000,)),)), PowerLimit.parse(50))
+
+
 def test_grid(tmp_path):
     """A grid takes a limit from its file."""
     limit, grid = tmp_path / "limit.csv", tmp_path / "grid.yaml"
-    limit.write_text("time_s,limit_w\n0,160\n")
+    limit.write_text("time_s,limit_w\n0,170\n")
     lines = "policies: [fifo]\nclusters: 1xT4,1xA100\ntasks: 4\nseeds: 1\n"
     grid.write_text(lines)
     free = sweep(read_grid(grid))
-    for value in ("160", str(limit), "[[0, 160]]"):
+    for value in ("170", str(limit), "[[0, 170]]"):
         grid.write_text(f"{lines}power_limit: {value}\n")
         limited = sweep(read_grid(grid))
         assert list(limited.columns) == list(free.columns)
@@ -211,8 +225,8 @@ def test_pauses_and_moves(moves, limit_w):
 # On toy GPUs, which draw 10 W idle, 60 W at 500 MHz and 110 W at 1,000 MHz, and are predicted exactly
 
 
-def on_toys(tasks, decide, limit, *, gpus=2, device=ToyDevice, clocks_mhz=(500, 1000), start_cost_s=0.0):
-    limited = within_limit(ScriptedPolicy(decide), limit, LimitSettings(margin=0.0))
+def on_toys(tasks, decide, limit, *, gpus=2, device=ToyDevice, clocks_mhz=(500, 1000), start_cost_s=0.0, settle_s=0.0):
+    limited = within_limit(ScriptedPolicy(decide), limit, LimitSettings(margin=0.0, settle_s=settle_s))
     cluster, rng = hs.Cluster((toy_gpu(clocks_mhz=clocks_mhz),) * gpus), np.random.default_rng(0)
     how = {"devices": [device(gpu) for gpu in cluster.gpus], "start_cost_s": start_cost_s}
     return run(tasks, cluster, limited, predictor=ToyPredictor(), rng=rng, **how)
@@ -229,6 +243,38 @@ def spread(event, view):
 
 def starts_s(done, tasks):
     return [sorted(row.start_s for row in done.record.intervals if row.task == task) for task in range(tasks)]
+
+
+def test_remaining_of_held_start():
+    """A start that is held at twice the inference batch size has half of the iterations left."""
+    left = []
+
+    def decide(event, view):
+        left.extend(gpu.running[1].remaining for gpu in view.gpus if 1 in gpu.running)
+        starts = [Start(task.id, task.id, batch_size=8) for task in view.waiting]
+        return [*starts, Wait(1.0)] if starts else []
+
+    on_toys(toy_tasks(0.0, 0.0), decide, 150.0, clocks_mhz=(1000,))
+    assert left[0] == 10.0
+
+
+def test_reset_clock():
+    """A clock that the policy leaves to the card again is not set back."""
+    actions = {0.0: [SetClock(0, 500), Start(0, 0), Wait(5.0)], 5.0: [SetClock(0, None), Wait(10.0)]}
+    done = on_toys(toy_tasks(0.0), lambda event, view: actions.get(event.time_s, []), 500.0, gpus=1)
+    assert list(
+        dict.fromkeys((row.requested_mhz, row.start_s >= 5.0) for row in done.record.segments if row.residents)
+    ) == [(500, False), (None, True)]
+
+
+def test_bound_of_reading():
+    """A reading at a lower clock allows several residents more at a higher clock than one."""
+    bounds, gpu = _PowerBounds(ToyPredictor()), toy_gpu()
+    one = (Resident(Workload("resnet18", 4), 100),)
+    for residents in (one, one * 2):
+        bounds.learn(0, residents, 500, 15.0, 500.0)
+    alone_w, shared_w = (bounds.bound_w(0, gpu, residents, 1000, margin=1.0) for residents in (one, one * 2))
+    assert 15.0 < alone_w < shared_w
 
 
 @pytest.mark.parametrize("limit_w", [140.0, 150.0, 200.0])
@@ -360,6 +406,33 @@ def test_began_processes():
     assert 2.0 <= begins_s[0] < 60.0
     assert 62.0 <= begins_s[1] < first.end_s
     assert first.end_s <= begins_s[2] <= first.end_s + 2.0, "once the other GPU has settled"
+
+
+class Lingering(ToyDevice):
+    """Reads 60 W at least for a second after its last task."""
+
+    ended_s = -math.inf
+
+    def _remove(self, task_ids):
+        super()._remove(task_ids)
+        self.ended_s = self._now_s
+
+    def read(self):
+        reading = super().read()
+        return replace(reading, power_w=max(reading.power_w, 60.0)) if self.lingers() else reading
+
+    def next_event_s(self):
+        return min(super().next_event_s(), self.ended_s + 1.0 if self.lingers() else math.inf)
+
+    def lingers(self):
+        return self._now_s < self.ended_s + 1.0
+
+
+def test_late_reading_after_end():
+    """A start that a late reading of another GPU delays is not refused as one that never fits."""
+    how = {"device": Lingering, "clocks_mhz": (1000,), "settle_s": 2.0}
+    done = on_toys(toy_tasks(0.0, 0.0), spread, 150.0, **how)
+    assert starts_s(done, 2) == [[0.0], [22.0]]
 
 
 class Heavy(ToyDevice):

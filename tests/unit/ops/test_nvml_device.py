@@ -22,7 +22,7 @@ from heshare.cli import app
 from heshare.ops.clocks import ClockLeftLockedError, locked_clocks
 from heshare.ops.mps import MpsSession
 from heshare.ops.nvml.binding import NoDriverError, NotSupportedError, NvmlGpu, binding, call_nvml, fault
-from heshare.ops.nvml_device import NvmlDevice
+from heshare.ops.nvml_device import MeterWarning, NvmlDevice
 from heshare.ops.open_device import open_device, opened
 from heshare.ops.probe import has_sys_admin, match, probe
 from heshare.shared.errors import DeviceError, InputError
@@ -189,6 +189,17 @@ def test_open_device(fake: FakeNvml, tmp_path: Path, monkeypatch) -> None:
     assert fake.get("open") == 0
     with pytest.raises(DeviceError):
         open_device("nvml:7")
+
+
+def test_constant_counter(fake: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the energy counter stands still, energy is the integral of power, with a note: 300 W for a minute."""
+    fake.set("power_mw", 300_000)
+    monkeypatch.setattr(NvmlGpu, "energy_j", lambda card: 5_000.0)
+    with NvmlDevice(0, ToyLauncher()) as device:
+        monkeypatch.setattr(device, "_now_s", lambda: 60.0)
+        with pytest.warns(MeterWarning, match="stood still for 60 s"):
+            reading = device.read()
+    assert reading.energy_j == pytest.approx(18_000.0)
 
 
 def test_sys_admin(tmp_path: Path) -> None:

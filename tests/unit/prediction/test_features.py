@@ -32,7 +32,7 @@ def _row(text: str, mhz: int = 1590, co_runners: str = "", **cells: float) -> li
         "emulated",
         resident.workload.model,
         resident.workload.batch_size,
-        "fp32",
+        "mixed",
         "eager",
         resident.mps_pct,
         mhz,

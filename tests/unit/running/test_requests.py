@@ -13,6 +13,7 @@ from heshare import Task, Workload
 from heshare.running import requests as served
 from heshare.running.requests import Request
 from heshare.shared.errors import InputError
+from heshare.shared.inputs.foreign_table import LeftOutWarning
 
 MODEL = "llama3_8b"
 
@@ -52,6 +53,43 @@ def test_azure_columns(tmp_path: Path):
     first, second = served.read_requests(path)
     assert (first, second.prompt_tokens) == (Request(0.0, 374, 44), 396)
     assert second.arrival_s == pytest.approx(4.314579, abs=1e-6)
+
+
+LAYOUTS = {
+    "quoted": (
+        '"TIMESTAMP","ContextTokens","GeneratedTokens"\n"2024-05-10 00:00:00.009930+00:00",2162,5\n'
+        '"2024-05-10 00:00:01.009930+00:00",2399,6\n'
+    ),
+    "blank line": (
+        "\nTIMESTAMP,ContextTokens,GeneratedTokens\n2024-05-10 00:00:00.009930+00:00,2162,5\n\n"
+        "2024-05-10 00:00:01.009930+00:00,2399,6\n"
+    ),
+    "order": (
+        "ContextTokens,other,GeneratedTokens,TIMESTAMP\n2399,,6,2024-05-10 00:00:01.009930+00:00\n"
+        "2162,,5,2024-05-10 00:00:00.009930+00:00\n"
+    ),
+    "ours": "output_tokens,arrival_s,prompt_tokens\n5,3,2162\n6,4,2399\n",
+}
+
+
+@pytest.mark.parametrize("text", LAYOUTS.values(), ids=LAYOUTS)
+def test_layouts(tmp_path: Path, text: str):
+    """Quotes, blank lines, other columns and any order are read."""
+    (tmp_path / "requests.csv").write_text(text)
+    read = served.read_requests(tmp_path / "requests.csv")
+    assert [(each.arrival_s, each.prompt_tokens, each.output_tokens) for each in read] == [(0, 2162, 5), (1, 2399, 6)]
+
+
+def test_unreadable(tmp_path: Path):
+    """UTF-16, a missing file and a folder are refused; bad rows are left out and told, if that is asked for."""
+    path = tmp_path / "requests.csv"
+    path.write_text(LAYOUTS["quoted"], encoding="utf-16")
+    for each, message in ((path, "UTF-16"), (tmp_path / "absent", "no such file"), (tmp_path, "cannot be read")):
+        with pytest.raises(InputError, match=message):
+            served.read_requests(each)
+    path.write_text(LAYOUTS["ours"] + "7,5,0\n")
+    with pytest.warns(LeftOutWarning, match="3 rows read, 2 kept, 1 left out"):
+        assert len(served.read_requests(path, skip_bad=True)) == 2
 
 
 @pytest.mark.parametrize(

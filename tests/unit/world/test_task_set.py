@@ -10,7 +10,7 @@ import pytest
 from heshare.shared.errors import InputError
 from heshare.world.arrivals import ARRIVALS
 from heshare.world.catalogue import paper_models
-from heshare.world.helios_trace import TraceJob
+from heshare.world.job_trace import TraceJob
 from heshare.world.task_set import (
     LOADS,
     helios_durations_s,

@@ -14,7 +14,7 @@ import numpy as np
 
 from heshare.devices.constants import default, fitted
 from heshare.devices.device_model import IterationTimes, register_sharing_model, sharing_error
-from heshare.devices.iteration_time import Iteration, iteration_of
+from heshare.devices.iteration_time import Iteration, arithmetic, iteration_of
 from heshare.devices.uncertainty import Spreads
 from heshare.lab.systems.shared.training import mig_step_times_s
 from heshare.shared import files
@@ -121,8 +121,8 @@ def measured_instance_times_s() -> Mapping[tuple[str, int, int], float]:
 
 
 def _as_recorded(workload: Workload) -> bool:
-    """Return whether a workload runs as those of `mig.csv`: eager execution in TF32, for which `fp32` stands too."""
-    return workload.engine == "eager" and workload.precision in ("fp32", "tf32")
+    """Return whether a workload runs as those of `mig.csv`: eager execution in TF32."""
+    return workload.engine == "eager" and arithmetic(MEASURED_GPU, workload) == "tf32"
 
 
 def _correction(workload: Workload, slices: int) -> float:

@@ -24,7 +24,7 @@ from heshare.shared.arrays import FloatArray
 from heshare.shared.errors import InputError, require
 from heshare.shared.inputs.bounds import MOST_LOAD
 from heshare.shared.inputs.csv_table import read_table
-from heshare.world.helios_trace import JobTrace, TraceJob, read_trace
+from heshare.world.job_trace import JobTrace, TraceJob, read_trace
 from heshare.world.task import Task
 from heshare.world.workload import Workload
 
@@ -33,26 +33,15 @@ DURATIONS_S = (60.0, 86_400.0)
 
 
 def usable_jobs(trace: JobTrace, *, most_gpus: int) -> JobTrace:
-    """Return the jobs that can be tasks, with times from 0 on; the others are excluded and counted.
-
-    A task has at least one GPU, at most `most_gpus`, and a duration above zero.
-    """
-    skipped = Counter(trace.skipped)
-    kept: list[TraceJob] = []
-    for job in trace.jobs:
-        if job.gpus > most_gpus:
-            skipped["gpu_num: more GPUs than there are"] += 1
-        elif job.gpus < 1:
-            skipped["gpu_num: no GPU"] += 1
-        elif job.duration_s <= 0:
-            skipped["duration: none"] += 1
-        else:
-            kept.append(job)
+    """Return the jobs for at most `most_gpus` GPUs, with times from 0 on; the others are left out and counted."""
+    kept = [job for job in trace.jobs if job.gpus <= most_gpus]
     if not kept:
         raise InputError("no job for a GPU", "at least one", "Take more jobs, or another trace.", file=trace.file)
+    reason = f"more than the {most_gpus} GPUs of the cluster"
+    left_out = Counter(trace.left_out) + Counter({reason: len(trace.jobs) - len(kept)})
     first_s = kept[0].submit_s
     jobs = tuple(replace(job, submit_s=job.submit_s - first_s) for job in kept)
-    return replace(trace, jobs=jobs, skipped=dict(sorted(skipped.items())))
+    return replace(trace, jobs=jobs, left_out=dict(left_out))
 
 
 def offered_load(trace: JobTrace, gpus: int, /) -> float:
@@ -105,27 +94,22 @@ def venus_tasks(
     gpus: int,
     load: float | None = None,
     file: str | Path | None = None,
-    on_bad: str = "raise",
 ) -> tuple[tuple[Task, ...], JobTrace]:
     """Return the first jobs of the cluster Venus of Helios as trainings of Gavel's record, and the trace of these jobs.
 
     Args:
         n: number of jobs, of those that the cluster can hold; None is all of the half-year.
         rng: the source of randomness.
-        gpus: number of GPUs of the cluster. A generated job for more is excluded and counted.
+        gpus: number of GPUs of the cluster. A job for more is left out and counted.
         load: the offered load, see `offered_load`; None: arrivals are unchanged.
         file: the published trace; without it, a trace is generated that meets its published figures.
-        on_bad: `raise` refuses the first row of the file that is bad or requests too many GPUs, `skip` excludes and
-            counts such rows.
 
     Returns:
-        The tasks, and the trace: `origin` names its source, `report()` lists excluded rows.
+        The tasks, and the trace: `origin` names its source, `report()` counts the rows that were left out.
     """
     # Some jobs are for more GPUs than a small cluster has; three times as many leave enough jobs on one GPU.
     trace = (
-        read_trace(file, on_bad=on_bad, most_gpus=gpus)
-        if file is not None
-        else generate_trace(None if n is None else 3 * n, rng=rng)
+        read_trace(file, most_gpus=gpus) if file is not None else generate_trace(None if n is None else 3 * n, rng=rng)
     )
     trace = usable_jobs(trace, most_gpus=gpus)
     trace = replace(trace, jobs=trace.jobs[:n])

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from heshare.devices.constants import Constants, default, fitted
 from heshare.devices.device_model import register_iteration_model
-from heshare.devices.iteration_time import BATCH_EXPONENT, Iteration, arithmetic, filled, iteration_at, iteration_of
+from heshare.devices.iteration_time import BATCH_EXPONENT, Iteration, filled, iteration_at, iteration_of
 from heshare.devices.uncertainty import Uncertainty
 from heshare.lab.systems.shared import training
 from heshare.lab.systems.shared.training import TrainingStep
@@ -148,8 +148,9 @@ def training_kind(like: str) -> str:
 
 
 def resembled(constants: Constants, gpu: str, like: str) -> Iteration:
-    """Return an iteration on `gpu` of the network of Table IV that a training resembles."""
-    timing = constants.timing.get((gpu, "eager", like, arithmetic(gpu, "fp32")))
+    """Return an iteration on `gpu` of the network of Table IV that a training resembles, in TF32 as recorded."""
+    in_tf32 = "tf32" if _has_tf32(gpu) else "fp32"
+    timing = constants.timing.get((gpu, "eager", like, in_tf32))
     if timing is None:
         raise InputError(
             repr(gpu),
@@ -193,7 +194,7 @@ def rate(constants: Constants, rates: Rates, gpu: str, like: str) -> float:
 @lru_cache(maxsize=64)
 def _by_hardware(constants: Constants) -> Constants:
     # The emulated GPUs run programs of their own; one that all of them run leaves what differs between the GPUs.
-    return replace(constants, timing=replace(constants.timing, programs={}, _known={}))
+    return replace(constants, timing=replace(constants.timing, programs={}))
 
 
 def _has_tf32(gpu: str) -> bool:

@@ -23,7 +23,7 @@ def alone(one: Measured, busy: float):
 
 
 @given(
-    sm_pct=st.floats(1.0, 95.0),
+    sm_pct=st.floats(1.01, 95.0),
     dram_share=st.floats(0.0, 1.0),
     power_w=st.floats(200.0, 600.0),
     per_s=st.floats(0.01, 1e4),
@@ -33,7 +33,8 @@ def test_alone(sm_pct, dram_share, power_w, per_s, place_of):
     """Alone, the model gives back the rate, the power and the activity that were measured."""
     low = 100.0 * default().utilisation.dram_per_sm * sm_pct / 100.0  # what SM activity alone reports
     room = (100.0 - sm_pct) * default().utilisation.dram_per_memory  # what fits beside it
-    one = Measured("mine", per_s, sm_pct, power_w, dram_pct=min(99.0, low + dram_share * 0.95 * room))
+    dram_pct = min(99.0, low + dram_share * 0.95 * room)
+    one = Measured("mine", per_s, sm_pct, power_w, dram_pct, small=True)
     answer = alone(one, busy_parts(one, default())[place_of])
     (task,) = answer.tasks
     assert 1.0 / task.time_s == pytest.approx(per_s, rel=1e-3)

@@ -91,4 +91,4 @@ def test_commands():
 )
 def test_sharing_pays(gpu, workloads, engine, pays):
     """The advice says whether sharing pays as it was measured."""
-    assert (advice(gpu, workloads, "fp32", engine).best.way.name != "alone") is pays
+    assert (advice(gpu, workloads, "mixed", engine).best.way.name != "alone") is pays

@@ -22,8 +22,9 @@ from heshare.profiles import store
 from heshare.profiles.visit import Setup
 from heshare.shared.errors import DeviceError, InputError
 from heshare.shared.journal import Journal
+from heshare.world import catalogue
 from heshare.world.catalogue import gpu, memory_mib, paper_models
-from heshare.world.workload import PRECISIONS, Resident, Workload
+from heshare.world.workload import DEFAULT_PRECISION, PRECISIONS, Resident, Workload
 
 A100 = gpu("A100")
 
@@ -32,7 +33,7 @@ def _steps(count: int, name: str = "A100", *, seed: int = 5, **options: bool) ->
     return list(islice(budget_plan.plan(gpu(name), rng=np.random.default_rng(seed), **options), count))
 
 
-def _alone(name: str, size: int = 8, mps_pct: int = 100, precision: str = "fp32") -> tuple[Resident, ...]:
+def _alone(name: str, size: int = 8, mps_pct: int = 100, precision: str = DEFAULT_PRECISION) -> tuple[Resident, ...]:
     return (Resident(Workload(name, size, precision), mps_pct),)
 
 
@@ -60,10 +61,12 @@ def test_order(name: str) -> None:
 
 
 def test_tf32() -> None:
-    """TF32 is planned only where the GPU has it."""
-    for name, precisions in (("T4", {"fp32", "fp16"}), ("V100", {"fp32", "fp16"}), ("A100", set(PRECISIONS))):
-        found = {task.workload.precision for setup, _ in _steps(300, name) for task in setup.residents}
-        assert found == precisions
+    """A network runs in a further precision only where the GPU computes otherwise: CNNs in FP32, others in TF32."""
+    for name, precisions in (("T4", {"mixed", "fp16"}), ("V100", {"mixed", "fp16"}), ("A100", set(PRECISIONS))):
+        tasks = {task.workload for setup, _ in _steps(300, name) for task in setup.residents}
+        assert {task.precision for task in tasks} == precisions
+        assert {catalogue.kind(task.model) for task in tasks if task.precision == "fp32"} <= {"cnn"}
+        assert "cnn" not in {catalogue.kind(task.model) for task in tasks if task.precision == "tf32"}
 
 
 @pytest.mark.parametrize("name", ["T4", "A100"])

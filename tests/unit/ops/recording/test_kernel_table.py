@@ -198,7 +198,7 @@ def test_continues(tmp_path: Path) -> None:
     kernel_recorder.record(workloads, "A100", path, **options)
     assert manifest.read(path.with_name(manifest.NAME))["kernels"]["workloads"] == 2
     kernel_recorder.record(workloads, "A100", path, **options)
-    assert (tmp_path / "log").read_text("utf-8").splitlines() == ["resnet18 1 fp32", "vgg19 8 fp32"]
+    assert (tmp_path / "log").read_text("utf-8").splitlines() == ["resnet18 1 mixed", "vgg19 8 mixed"]
     manifest.verify(path)
     rows = [(row.workload, row.batch_size, row.position, row.repeats) for row in kernel_table.read(path)]
     assert rows == [(workload.model, workload.batch_size, n, 2) for workload in workloads for n in range(3)]

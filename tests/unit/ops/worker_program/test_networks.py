@@ -12,6 +12,7 @@ import pytest
 from heshare.ops.worker_program import networks
 from heshare.ops.worker_program.inference_program import Inference
 from heshare.shared.errors import DeviceError, InputError
+from heshare.world import catalogue
 from heshare.world.catalogue import models, paper_models
 from heshare.world.workload import PRECISIONS
 
@@ -101,7 +102,6 @@ class StandIn:
         self.backends = SimpleNamespace(fp32_precision="none", cuda=cuda, cudnn=cudnn)
         self.cuda = SimpleNamespace(
             is_available=lambda: True,
-            get_device_capability=lambda: (9, 0),
             get_device_name=lambda: "a stand-in",
             empty_cache=lambda: None,
         )
@@ -143,9 +143,11 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> StandIn:
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_precision(precision: str, stand_in: StandIn) -> None:
-    """A network runs in its precision on every back end."""
+    """Each back end computes as the emulated GPUs do in this precision: matrix products, convolutions, recurrences."""
     program = Inference("resnet18", 8, precision)
-    assert stand_in.settings() == ["tf32" if precision == "tf32" else "ieee"] * 5
+    kinds = ("transformer", "transformer", "cnn", "cnn", "cnn")
+    in_tf32 = [catalogue.gpu("A100").arithmetic(precision, kind) == "tf32" for kind in kinds]
+    assert stand_in.settings() == ["tf32" if each else "ieee" for each in in_tf32]
     assert stand_in.halved == (precision == "fp16")
     assert f"resnet18:8 {precision} on a stand-in" in program.title
 
@@ -156,11 +158,3 @@ def test_precision_changes(stand_in: StandIn) -> None:
     for precision, arithmetic in (("tf32", "tf32"), ("fp32", "ieee"), ("tf32", "tf32"), ("fp16", "ieee")):
         Inference("resnet18", 8, precision).close()
         assert set(stand_in.settings()) == {arithmetic}
-
-
-def test_no_tf32(stand_in: StandIn) -> None:
-    """TF32 is refused on a GPU without it."""
-    stand_in.cuda.get_device_capability = lambda: (7, 5)
-    with pytest.raises(DeviceError, match=r"no TF32 for resnet18:8\. Use fp32 or fp16"):
-        Inference("resnet18", 8, "tf32")
-    Inference("resnet18", 8, "fp32")

@@ -78,7 +78,7 @@ def test_every_claim(tmp_path: Path) -> None:
     assert made[["id", "verdict", "value", "notebook"]].to_numpy().tolist() == [
         ["H3", "reproduced", -31.0, "04_comparison"]
     ]
-    own = sum(one.is_own for one in paper_claims().values())
+    own = sum(one.is_heshare for one in paper_claims().values())
     assert claim_table.count_text(table).startswith(f"{own} of the HeShare paper: 1 reproduced, {own - 1} not made yet")
     assert json.loads((tmp_path / "claims.json").read_text())["provenance"] == {"emulated": 1}
 

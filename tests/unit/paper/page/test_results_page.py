@@ -95,7 +95,7 @@ def test_every_claim_once(folder: Path, empty: Path) -> None:
         assert sorted(found) == sorted(row.anchor for row in rows(table))
 
     index, beyond = ((empty / name).read_text("utf-8") for name in ("index.html", "beyond.html"))
-    own = sum(claim.is_own for claim in paper_claims().values())
+    own = sum(claim.is_heshare for claim in paper_claims().values())
     assert index.count('<td class="here"><code>make figures</code></td>') == own
     assert beyond.count('<td class="here"><code>make beyond</code></td>') == len(paper_claims()) - own
 

@@ -36,7 +36,7 @@ def write(folder: Path, name: str, text: str, *, numpy: str = "2.4.6", profile: 
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of a run of two files, which are the reference."""
     monkeypatch.setattr(reference_results, "folder", lambda: tmp_path / "reference")
-    monkeypatch.setattr(reference_results, "promised", lambda: ["fig01_one"])
+    monkeypatch.setattr(reference_results, "declared_outputs", lambda: ["fig01_one"])
     monkeypatch.setattr(reference_results, "_seconds", lambda: {"05_comparison": 90.0})
     write(tmp_path / "run", "fig01_one", TEXT)
     write(tmp_path / "run", "x05a_two", TEXT)
@@ -170,7 +170,7 @@ def test_committed_reference(checkout: Path) -> None:
     files = list((checkout / "reference").iterdir())
     assert sum(path.stat().st_size for path in files) < MOST_BYTES
     kept = {name.removesuffix(".csv") for name in reference_results.names()}
-    assert kept == {*reference_results.promised(), "claims"}
+    assert kept == {*reference_results.declared_outputs(), "claims"}
 
 
 def test_artefact_page(checkout: Path) -> None:

@@ -61,4 +61,4 @@ def test_least_product(monkeypatch: pytest.MonkeyPatch) -> None:
     assert own.loc["srtf(ceiling=0.7)", "over_best"] == pytest.approx(2.0 / 1.5, rel=1e-3)
     best = own.loc[["srtf(ceiling=0.8)"], ["energy_mj", "avg_jct_s"]]
     assert best.to_numpy() == pytest.approx(np.array([[6.0, 0.5]]))
-    assert set(best_settings.RIVALS) <= set(found["system"])
+    assert set(best_settings.BASELINES) <= set(found["system"])

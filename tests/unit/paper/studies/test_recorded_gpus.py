@@ -34,8 +34,8 @@ def test_solo(h100: Recording) -> None:
     assert len(found) == 15
 
     row = found[found["workload"] == "resnet50"].iloc[0]
-    in_fp32 = (h100.table["batch_size"] == 8) & (h100.table["precision"] == "fp32")
-    table = h100.table[is_reference(h100.table) & in_fp32]
+    at_size = h100.table["batch_size"] == 8
+    table = h100.table[is_reference(h100.table) & at_size & (h100.table["precision"] == "tf32")]
     cell = table[table["workload"] == "resnet50"].iloc[0]
     assert (row["time_s"], row["energy_j"], row["power_w"]) == (cell["time_s"], cell["energy_j"], cell["power_w"])
     assert row["time_low_s"] < row["time_s"] < row["time_high_s"]

@@ -57,8 +57,8 @@ def compare(searches: dict[str, search_fronts.Search], **how: Any) -> search_fro
 
 SEARCHES = {
     "HeShare": search_fronts.genetic(SETTINGS, [500, 333, 25_000]),
-    "NSGA-II": search_fronts.rival("nsga2", RANDOM, [500]),
-    "SPEA2": search_fronts.rival("spea2", SETTINGS, [500], rate="1/n"),
+    "NSGA-II": search_fronts.pymoo_search("nsga2", RANDOM, [500]),
+    "SPEA2": search_fronts.pymoo_search("spea2", SETTINGS, [500], rate="1/n"),
 }
 
 
@@ -104,8 +104,8 @@ def test_same_start() -> None:
     once = replace(SETTINGS, generations=1)
     searches = {
         "HeShare": search_fronts.genetic(once),
-        "same": search_fronts.rival("nsga2", once),
-        "random": search_fronts.rival("nsga2", replace(once, initialisation="random")),
+        "same": search_fronts.pymoo_search("nsga2", once),
+        "random": search_fronts.pymoo_search("nsga2", replace(once, initialisation="random")),
     }
     world = make_instance(mixed_tasks(12, 3), CLUSTER, Toy(demand=DEMANDS))
     first = {

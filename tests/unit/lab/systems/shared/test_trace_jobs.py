@@ -4,8 +4,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.policy_runs import run_emulated
-from support.scripted_policy import ScriptedPolicy
 
 from heshare.lab.systems.shared import training
 from heshare.lab.systems.shared.trace_jobs import (
@@ -18,9 +16,7 @@ from heshare.lab.systems.shared.trace_jobs import (
     venus_tasks,
 )
 from heshare.shared.errors import InputError
-from heshare.world.helios_trace import JobTrace, TraceJob
-from heshare.world.task import Task
-from heshare.world.workload import Workload
+from heshare.world.job_trace import JobTrace, TraceJob
 
 
 def trace(*jobs):
@@ -29,10 +25,11 @@ def trace(*jobs):
 
 
 def test_usable_jobs():
-    """Jobs without a duration or with too many GPUs are left out and counted."""
-    found = usable_jobs(trace((5, 9, 0), (7, 9, 2), (8, 0, 1), (9, 4, 64), (11, 4, 1)), most_gpus=8)
-    assert [(job.id, job.submit_s, job.gpus) for job in found.jobs] == [(1, 0, 2), (4, 4, 1)]
-    assert found.report().startswith("x.csv: 2 jobs read, 3 rows skipped")
+    """Jobs with too many GPUs are left out and counted, and the first one that is left arrives at 0."""
+    found = usable_jobs(trace((5, 9, 64), (7, 9, 2), (9, 4, 9), (11, 4, 1)), most_gpus=8)
+    assert [(job.id, job.submit_s, job.gpus) for job in found.jobs] == [(1, 0, 2), (3, 4, 1)]
+    assert sum(found.left_out.values()) == 2
+    assert str(found.report()).startswith("x.csv: 4 rows read, 2 kept, 2 left out")
     with pytest.raises(InputError, match="no job for a GPU"):
         usable_jobs(trace((0, 9, 64)), most_gpus=8)
 
@@ -126,30 +123,11 @@ def test_seed():
 
 
 def test_bad_rows(tmp_path):
-    """A bad row is refused with its row and column, or skipped and counted."""
+    """Bad rows of a trace, jobs of no GPU and those with too many are left out and counted."""
     path = tmp_path / "trace.csv"
     rows = [f"{number},{1 + number % 3},2020-09-01 00:{number:02d}:00,{60 + number}" for number in range(6)]
     rows += ["7,,2020-09-01 00:10:00,60", "8,64,2020-09-01 00:10:00,60", "9,0,2020-09-01 00:11:00,60"]
     path.write_text("\n".join(["job_id,gpu_num,submit_time,duration", *rows, ""]), encoding="utf-8")
-    with pytest.raises(InputError, match="row 8, column gpu_num"):
-        venus_tasks(None, rng=np.random.default_rng(0), gpus=8, file=path)
-
-    tasks, trace = venus_tasks(None, rng=np.random.default_rng(0), gpus=8, file=path, on_bad="skip")
-    assert sum(trace.skipped.values()) == 3
+    tasks, trace = venus_tasks(None, rng=np.random.default_rng(0), gpus=8, file=path)
+    assert sorted(trace.left_out.values()) == [1, 1, 1]
     assert len(tasks) == 6
-
-
-@pytest.mark.parametrize(
-    "too_large",
-    [
-        Task(1, Workload("resnet50", 4), 5.0, 9e6, gpus=9),
-        Task(1, Workload("resnet50", 4), 5.0, 9e6, gpus=12, widths=(9, 16)),
-        Task(1, Workload("miso_bert", 8, phase="training"), 5.0, 9e6),
-    ],
-)
-def test_too_large_task(too_large):
-    """A run refuses a task that no GPU can hold before it begins."""
-    policy = ScriptedPolicy(lambda event, view: [])
-    with pytest.raises(InputError, match="task 1, "):
-        run_emulated([Task(0, Workload("resnet50", 4), 5.0), too_large], policy, "8xT4")
-    assert not policy.trace

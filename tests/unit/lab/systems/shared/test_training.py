@@ -100,7 +100,7 @@ def test_faster_gpus():
 def test_scaled_rate():
     """The rate of a GPU without measured trainings is scaled from the most similar one."""
     rates = measured_rates()
-    known = replace(default(), timing=replace(default().timing, programs={}, _known={}))  # all run the same program
+    known = replace(default(), timing=replace(default().timing, programs={}))  # all run the same program
     h100, h200 = (training_step.resembled(known, gpu, "vgg16").gpu_s(1.0, 1.0) for gpu in ("H100", "H200"))
     assert rate(default(), rates, "H200", "vgg16") == pytest.approx(rates["H100", "cnn"] * h100 / h200)
     assert rate(default(), {}, "H200", "vgg16") == pytest.approx(1 / h200)
