@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -10,8 +11,10 @@ import typer
 
 from heshare.cli import options
 from heshare.cli.json_output import print_json
+from heshare.cli.results import results_folder
 from heshare.devices.job_import import import_jobs
 from heshare.devices.task_sizes import SIZED_ON
+from heshare.shared import files
 from heshare.shared.errors import require
 from heshare.shared.inputs.foreign_table import LeftOutWarning
 from heshare.world.recipes import RECIPES
@@ -19,6 +22,7 @@ from heshare.world.task_file import write_tasks
 
 
 def import_trace(
+    context: typer.Context,
     path: Annotated[Path, typer.Argument(help="The trace: a CSV file, or what its recipe says.")],
     recipe: Annotated[str | None, typer.Option(help=f"A public trace: {', '.join(RECIPES)}.")] = None,
     column: Annotated[
@@ -42,10 +46,15 @@ def import_trace(
     ] = None,
     card: Annotated[str, typer.Option(help="The GPU whose time alone a duration is.")] = SIZED_ON,
     seed: options.Seed = 0,
-    out: Annotated[Path | None, typer.Option(help="The task file to write.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The task file to write, and beside it NAME.run.json, what made it.")
+    ] = None,
     json: options.Json = False,
 ) -> None:
     """Convert a trace of jobs to a task file, and print what was read: rows kept and left out, span and GPU hours."""
+    written = None
+    if out is not None and not files.is_stream(out):
+        written = results_folder(context, out.parent, [out.name], record=f"{out.stem}.run.json")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LeftOutWarning)  # the line below says it
         tasks = import_jobs(
@@ -60,7 +69,9 @@ def import_trace(
             seed=seed,
             skip_bad=skip_bad,
         )
-    if out is not None:
+    if written is not None and out is not None:
+        written.write({out.name: partial(write_tasks, tasks=tasks)})
+    elif out is not None:
         write_tasks(out, tasks)
     if json:
         print_json(tasks.report.to_json())

@@ -14,7 +14,7 @@ from typing import Any
 import typer
 
 from heshare.cli.options import given
-from heshare.paper.provenance.results_folder import ResultsFolder
+from heshare.paper.provenance.results_folder import NAME, ResultsFolder
 from heshare.world.arrivals import split_load
 
 _NOT_OF_RESULTS = {"context", "out", "quiet", "json", "jobs", "cells"}
@@ -29,6 +29,7 @@ def results_folder(
     inputs: Iterable[Path] = (),
     objects: Iterable[object] = (),
     parameters: Mapping[str, Any] | None = None,
+    record: str = NAME,
 ) -> ResultsFolder | None:
     """Return the folder of `--out` for this command, checked before the work; None without the option.
 
@@ -39,6 +40,7 @@ def results_folder(
         inputs: more files that it reads.
         objects: policies, for example; source files of those outside the package are inputs.
         parameters: of the results; those of the command unless given.
+        record: the name of `run.json`.
 
     Raises:
         InputError: the folder has other results (`ResultsFolder.of_command`).
@@ -49,7 +51,7 @@ def results_folder(
     read = {*_files_of(named.values()), *inputs, *_sources_of(objects)}
     command = shlex.join(["heshare", str(context.info_name), *_words(context)])
     chosen = named if parameters is None else parameters
-    return ResultsFolder.of_command(out, command, names, inputs=sorted(read), parameters=chosen)
+    return ResultsFolder.of_command(out, command, names, inputs=sorted(read), parameters=chosen, record=record)
 
 
 def _words(context: typer.Context) -> Iterator[str]:

@@ -308,7 +308,7 @@ def _check_cluster(text: str) -> None:
 
 
 def _check_workload(text: str) -> None:
-    resident(text if ":" in text else f"{text}:1")
+    resident(text if ":" in text else f"{text}:1", precision="fp16")
 
 
 _TEXTS: tuple[Callable[[str], None], ...] = (_check_load, _check_cluster, _check_workload)

@@ -73,10 +73,12 @@ class ResultsFolder:
         path: the folder.
         about: the content of its `run.json`: `command` and `seed`, then the fields of `provenance`; the SHA-256 of
             each file that is written is added as `outputs`.
+        record: the name of `run.json`; for a single file `NAME.run.json`, beside it.
     """
 
     path: Path
     about: Mapping[str, Any]
+    record: str = NAME
 
     @classmethod
     def of_command(
@@ -87,6 +89,7 @@ class ResultsFolder:
         *,
         inputs: Iterable[str | Path] = (),
         parameters: Mapping[str, Any],
+        record: str = NAME,
     ) -> "ResultsFolder":
         """Return the folder in which a command will write files of these names; nothing is written yet.
 
@@ -96,23 +99,24 @@ class ResultsFolder:
             names: of the files that it will write.
             inputs: files and folders that the command reads.
             parameters: its parameters and their values.
+            record: the name of `run.json`.
 
         Raises:
             InputError: the folder has such files of another command, of other inputs, or without a `run.json`.
         """
         about = provenance(*inputs, **parameters)
-        made = cls(Path(path), {"command": command, "seed": about["parameters"].get("seed"), **about})
+        made = cls(Path(path), {"command": command, "seed": about["parameters"].get("seed"), **about}, record)
         made._check_replaced(names)
         return made
 
     def _check_replaced(self, names: Collection[str]) -> None:
-        there = [name for name in (NAME, *names) if (self.path / name).exists()]
+        there = [name for name in (self.record, *names) if (self.path / name).exists()]
         if not there:
             return
 
         earlier: dict[str, Any] = {}
         with suppress(OSError, ValueError):
-            earlier = dict(json.loads(files.read_input(self.path / NAME)))
+            earlier = dict(json.loads(files.read_input(self.path / self.record)))
         same_command = earlier.get("command") == self.about["command"]
         if same_command and earlier.get("inputs") == self.about["inputs"]:
             before = earlier.get("git_commit") or earlier.get("version")
@@ -143,8 +147,8 @@ class ResultsFolder:
                 write(staging / name)
             outputs = {name: files.sha256(staging / name) for name in writers}
             text = json.dumps({**self.about, "outputs": outputs}, indent=2, ensure_ascii=False)
-            files.write_text(staging / NAME, f"{text}\n")
-            for name in (*writers, NAME):
+            files.write_text(staging / self.record, f"{text}\n")
+            for name in (*writers, self.record):
                 _replace(staging / name, self.path / name)
         except OSError as error:
             named = Path(str(error.filename))

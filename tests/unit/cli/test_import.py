@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 import heshare as hs
 from heshare.cli import app
+from heshare.shared.files import sha256
 
 TRACE = "submit,took,gpus\n0,60,0\n10,1500,2\n12,-1,1\n"
 COLUMNS = ["--column", "arrival=submit", "--column", "duration=took", "--column", "gpus=gpus"]
@@ -36,6 +37,23 @@ def test_task_file(trace: Path, tmp_path: Path) -> None:
     (task,) = hs.read_tasks(out)
     assert (str(task.workload), task.gpus) == ("vgg16:4", 2)
     assert task.iterations == pytest.approx(hs.iterations("vgg16:4", 1.5))
+
+
+def test_record(trace: Path, tmp_path: Path) -> None:
+    """Beside the task file stands what made it; the file of another command, or of none, is not replaced."""
+    words = [str(trace), *COLUMNS, "--skip-bad", "--out"]
+    out = tmp_path / "tasks.csv"
+    for _ in range(2):
+        assert call(*words, str(out)).exit_code == 0
+    about = json.loads((tmp_path / "tasks.run.json").read_text())
+    assert about["inputs"] == {str(trace): sha256(trace)}
+    assert about["outputs"] == {"tasks.csv": sha256(out)}
+
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    for more in ([str(out), "--seed", "1"], [str(trace)]):
+        done = call(*words, *more)
+        assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
 def test_json(trace: Path) -> None:
