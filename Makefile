@@ -65,8 +65,8 @@ help: ## list the targets
 headline: $(ENV) ## Fig. 6 and its claims, in a minute
 	@$(PY) -m heshare notebook run 04_comparison --out figures --claims
 
-figures: $(ENV) ## Tables I to V, Figs. 1 to 11, the paper's claims, and one page (no GPU; FRESH=1: run everything again)
-	@$(PY) -m heshare notebook run --group paper --jobs $(JOBS) --out figures --page $(if $(FRESH),--fresh)
+figures: $(ENV) ## Tables I to V, Figs. 1 to 11, claims, and one page (FRESH=1: run all again; SOURCE=recorded:H100: on that card)
+	@$(PY) -m heshare notebook run --group paper --jobs $(JOBS) --out figures --page $(if $(FRESH),--fresh) $(if $(SOURCE),-p source=$(SOURCE))
 
 beyond: $(ENV) ## what the paper does not have: the open choices, the effect of each part, the other systems (FRESH=1)
 	@$(PY) -m heshare doctor --compile

@@ -85,14 +85,10 @@ def write_and_print(
         typer.echo(
             f"{model}: at most {jct:.1f} % off in average JCT, {energy:.1f} % in energy (aim: {results.TARGET_PCT:g})"
         )
-    untested = written.manifest["claims_untested_for_clocks"]
-    if untested:
-        typer.echo(f"Clocks stay as they are here, so these claims are not tested: {', '.join(untested)}")
     if comparison.emulated:
         typer.echo("The GPUs were emulated stand-ins: nothing was measured on a real one.")
     else:
-        records = ",".join(
-            f"{written.folder}/profiles/{name}" for name in sorted({live.gpu.name for live in comparison.gpus})
-        )
-        typer.echo(f"Figs. 1 to 4 and the model's forms: heshare notebook run 01 13 -p source=recorded:{records}")
-    typer.echo(f"Written: {written.folder}. Draw it: heshare notebook run 90_live -p results={written.folder}")
+        names = sorted({live.gpu.name for live in comparison.gpus})
+        records = ",".join(f"recorded:{written.folder}/profiles/{name}" for name in names)
+        typer.echo(f"The paper's figures and statements on them: make figures SOURCE={records}")
+    typer.echo(f"Written: {written.folder}")

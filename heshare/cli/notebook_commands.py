@@ -11,13 +11,16 @@ import typer
 
 from heshare.cli.json_output import print_json
 from heshare.cli.options import Json, Out, Quiet, notebook_names, print_frame
-from heshare.paper.claims import claim_table
+from heshare.paper.claims import card_claims, claim_table
 from heshare.paper.notebooks import parameters, run_notebooks
 from heshare.paper.notebooks.execute_notebook import ExecutedNotebook, NotebookError
 from heshare.paper.notebooks.output_folders import folder_for, in_words
 from heshare.paper.notebooks.own_notebook import run_own
+from heshare.paper.page import outputs
+from heshare.paper.provenance.run_record import SOURCE
 from heshare.paper.reference import reference_results
 from heshare.paper.reference.reference_results import ComparisonOfRuns
+from heshare.paper.studies import sources
 from heshare.shared import files
 from heshare.shared.errors import require
 from heshare.shared.extras import require_extra
@@ -66,10 +69,12 @@ def run(
     known = f"Known: {', '.join(parameters.group('all'))}."
     found = "names and --group" if names else "no notebook"
     require(None, found, bool(names) != bool(group), "names, or --group", known)
-    paths = parameters.find(names or parameters.group(group or ""))
-
     given = _given(parameter)
     folder = None if out is None else out.resolve()
+
+    paths = parameters.find(names or parameters.group(group or ""))
+    if group and SOURCE in given:  # the others show no GPU
+        paths = [path for path in paths if SOURCE in parameters.read(path).defaults]
 
     executed: list[ExecutedNotebook] = []
     failed = None
@@ -84,7 +89,9 @@ def run(
 
     _print_run(executed, profile, json=json)
     if with_page:
-        _write_page(folder or folder_for(profile), quiet=json)
+        source = sources.read(sources.absolute(str(given.get(SOURCE, sources.EMULATED))))
+        below = "" if source.is_default else source.folder
+        _write_page((folder or folder_for(profile)) / below, quiet=json)
     if with_claims and executed and not json:
         _print_claims_of(executed)
     if failed is not None:
@@ -131,6 +138,10 @@ def _print_run(executed: Sequence[ExecutedNotebook], profile: str, *, json: bool
 def _print_claims_of(executed: Sequence[ExecutedNotebook]) -> None:
     """Print the claims that these notebooks evaluated, and the differences from the reference."""
     out = executed[0].out
+    source = outputs.source_of(out)
+    if not source.is_default:
+        print_frame(card_claims.readable(card_claims.write(out, source)), False)
+        return
     table = claim_table.write(out)
     own = table[table["notebook"].isin({book.name for book in executed})]
     numbers = own[own["unit"] != ""].dropna(subset="value")
@@ -174,9 +185,14 @@ def claims(
     folder = (out or folder_for("paper")).resolve()
     expected, action = "a folder with the claims of notebooks", "Run them first: make figures"
     require("--out", f"no claims/*.json in {folder}", any((folder / "claims").glob("*.json")), expected, action)
-    table = _write_page(folder, quiet=json) if with_page else claim_table.write(folder)
+    source = outputs.source_of(folder)
+    kept = claim_table.write(folder) if source.is_default else card_claims.write(folder, source)
+    table = _write_page(folder, quiet=json) if with_page else kept
     if json:
         print_frame(table, True)
+        return
+    if not source.is_default:
+        print_frame(card_claims.readable(table), False)
         return
     print_frame(claim_table.readable(table), False)
     typer.echo(f"{len(table)} claims: {claim_table.count_text(table)}")
@@ -184,12 +200,19 @@ def claims(
 
 def _write_page(folder: Path, *, quiet: bool) -> pd.DataFrame:
     """Write the claims and the pages of results into a folder; return the claims."""
-    from heshare.paper.page import results_page  # takes seconds to import
+    from heshare.paper.page import results_page, source_page  # takes seconds to import
 
-    table = claim_table.write(folder)
-    page = results_page.write(folder, table)
+    source = outputs.source_of(folder)
+    if source.is_default:
+        table = claim_table.write(folder)
+        page = results_page.write(folder, table)
+        counts = f"{len(table)} claims: {claim_table.count_text(table)}"
+    else:
+        table = card_claims.write(folder, source)
+        page = source_page.write(folder, table, run_notebooks.copies_of(source), source)
+        counts = card_claims.count_text(table)
     if not quiet:
-        typer.echo(f"{len(table)} claims: {claim_table.count_text(table)}")
+        typer.echo(counts)
         typer.echo(f"Open {in_words(folder)}{page.name}")
     return table
 

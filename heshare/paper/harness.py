@@ -7,7 +7,7 @@ system. Repetition i draws the same tasks for all systems of a setting, so chang
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import product
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -19,7 +19,8 @@ from heshare.lab.sweeps.paired_changes import changes_of, seed_means
 from heshare.lab.sweeps.random_streams import Repetition
 from heshare.lab.sweeps.statistics import ConfidenceInterval, change_pct, median_interval
 from heshare.lab.sweeps.sweep import Scenario, repetition
-from heshare.paper.studies import platforms, task_draws
+from heshare.paper.studies import platforms, sources, task_draws
+from heshare.paper.studies.sources import Source
 from heshare.policies import registry
 from heshare.policies.policy import Policy
 from heshare.prediction.load import load_predictor
@@ -74,7 +75,8 @@ class Setting:
         batch_sizes: inference batch sizes of drawn tasks.
         durations: task sizes, a key of `task_draws.KINDS`: `helios`, `equal`, ...
         precision: of the arithmetic of all tasks.
-        platform: the emulated GPUs, a key of `platforms.PLATFORMS`: `as fitted`, ...
+        platform: the emulated GPUs, a key of `platforms.PLATFORMS`: `as fitted`, ...; or a source of GPUs
+            (`sources.read`), such as `recorded:H100`.
         predictor: `TREES` or `NEVER_WRONG`.
     """
 
@@ -89,8 +91,13 @@ class Setting:
 
     @property
     def gpus(self) -> Cluster:
-        """The GPUs."""
-        return Cluster.parse(self.cluster)
+        """The GPUs; recorded ones have the recorded clocks only."""
+        source = self._source
+        return Cluster.parse(self.cluster) if source is None else source.gpus_of(self.cluster)
+
+    @property
+    def _source(self) -> Source | None:
+        return None if self.platform in platforms.PLATFORMS else sources.read(self.platform)
 
     def labels(self) -> dict[str, object]:
         """Return every field as a column; inference batch sizes as text, such as `4+8`."""
@@ -100,7 +107,11 @@ class Setting:
     def draw(self, *, rng: np.random.Generator) -> tuple[Task, ...]:
         """Return a task set. The time of a task alone on an A100 is the same in every precision."""
         drawn = task_draws.draw(self.durations, self.tasks, rng=rng, load=self.load, batch_sizes=self.batch_sizes)
-        return tuple(self._in_precision(task) for task in drawn)
+        return self.in_precision(drawn)
+
+    def in_precision(self, tasks: Iterable[Task]) -> tuple[Task, ...]:
+        """Return tasks in the precision of the setting, as long alone on an A100 as they are."""
+        return tuple(self._in_precision(task) for task in tasks)
 
     def _in_precision(self, task: Task) -> Task:
         if task.workload.precision == self.precision:
@@ -112,15 +123,31 @@ class Setting:
 
     def make_predictor(self) -> Predictor:
         """Return the predictor of all policies."""
+        source = self._source
         if self.predictor == NEVER_WRONG:
-            return DevicePredictor()
+            return (None if source is None else source.oracle()) or DevicePredictor()
+        if source is not None:
+            return source.predictor()
         if self.platform == platforms.AS_FITTED:
             return load_predictor()
         return platforms.predictor(self.platform)
 
     def make_devices(self, cluster: Cluster) -> Sequence[Device] | None:
-        """Return the emulated GPUs of the platform."""
+        """Return the GPUs of the platform."""
+        if self._source is not None:
+            return self._source.devices(cluster)
         return None if self.platform == platforms.AS_FITTED else platforms.devices(self.platform, cluster)
+
+
+def setting_on(source: Source, **of_setting: Any) -> Setting:
+    """Return a setting on the GPUs of a source, whose tasks have the precision of its records."""
+    return Setting(platform=source.platform, precision=source.precision, **of_setting)
+
+
+def provenance_of(runs: pd.DataFrame) -> str:
+    """Return the provenance of what is computed from runs: `fitted` if that of any run is."""
+    is_fitted = PROVENANCE in runs and (runs[PROVENANCE] == sources.FITTED).any()
+    return sources.FITTED if is_fitted else sources.EMULATED
 
 
 def vary(setting: _Setting, **axes: Sequence[object]) -> list[_Setting]:
@@ -172,9 +199,10 @@ def run(
         runs = repetition(scenario, policies, Repetition(number, seed))
         for title, result in zip(systems, runs, strict=True):
             more = {name: measure(result) for name, measure in (measures or {}).items()}
-            rows.append({**setting.labels(), REPETITION: number, TITLE: title, **result.summary(), **more})
+            found = {**setting.labels(), REPETITION: number, TITLE: title, **result.summary(), **more}
+            rows.append({**found, PROVENANCE: result.provenance})
 
-    return pd.DataFrame(rows).assign(**{PROVENANCE: "emulated"})
+    return pd.DataFrame(rows)
 
 
 def change(runs: pd.DataFrame, ours: str, theirs: str, metric: str) -> ConfidenceInterval:
@@ -226,7 +254,7 @@ def changes(
     """
     pairs = [(one, other) for one, other in product(list(ours), list(theirs)) if one != other]
     found = changes_of(runs, pairs, list(metrics), by, TITLE)
-    return found.drop(columns="level_pct").assign(**{PROVENANCE: "emulated"})
+    return found.drop(columns="level_pct").assign(**{PROVENANCE: provenance_of(runs)})
 
 
 def medians(runs: pd.DataFrame, metrics: Iterable[str], by: Sequence[str] = ()) -> pd.DataFrame:
@@ -243,4 +271,4 @@ def medians(runs: pd.DataFrame, metrics: Iterable[str], by: Sequence[str] = ()) 
             size = median_interval(part[metric])
             rows.append({**dict(zip(keys, key, strict=True)), "metric": metric, **size.columns("median")})
 
-    return pd.DataFrame(rows).assign(**{PROVENANCE: "emulated"})
+    return pd.DataFrame(rows).assign(**{PROVENANCE: provenance_of(runs)})

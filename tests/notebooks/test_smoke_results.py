@@ -124,18 +124,15 @@ def test_searches(smoke_results: Path) -> None:
 
 
 @pytest.mark.nightly
-def test_recorded_gpu(made_up_h100: Path, smoke_results: Path, tmp_path: Path) -> None:
-    """A recorded GPU is drawn with the emulated ones and changes no row of theirs and no claim."""
+def test_recorded_gpu(made_up_h100: Path, tmp_path: Path) -> None:
+    """A recorded GPU is drawn as measured, in a folder of its own; what it cannot answer is left out."""
     words = ["notebook", "run", "01", "--profile", "smoke", "-p", f"source=recorded:{made_up_h100}"]
     command = [sys.executable, "-m", "heshare", *words, "--out", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ})
     assert done.returncode == 0, done.stderr
 
-    for name, rows in (("fig01_energy", 15), ("fig02_time", 15), ("fig03_clock", 0), ("fig04_pairs", 6)):
-        frame, other = table(tmp_path, name), table(smoke_results, name)
-        measured = frame[frame["provenance"] == "measured"]
-        assert measured["gpu"].tolist() == ["H100"] * rows, "the record has one clock, which is no curve of Fig. 3"
-        emulated, expected = (each[each["provenance"] == "emulated"].reset_index(drop=True) for each in (frame, other))
-        pd.testing.assert_frame_equal(emulated, expected)
-    for key, row in claims(tmp_path, "01_motivation").items():
-        assert row["value"] == claims(smoke_results, "01_motivation")[key]["value"]
+    (out,) = tmp_path.glob("recorded-*")
+    for name, rows in (("fig01_energy", 15), ("fig02_time", 15), ("fig04_pairs", 6)):
+        assert table(out, name)["provenance"].tolist() == ["measured"] * rows
+    assert not (out / "fig03_clock.csv").exists(), "the record has one clock, which is no curve of Fig. 3"
+    assert {row["answer"] for row in claims(out, "01_motivation").values()} <= {"holds", "does not hold"}

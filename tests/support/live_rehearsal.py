@@ -1,4 +1,4 @@
-"""`heshare live` rehearsed without a GPU: `PYTHONPATH=tests python -m support.live_rehearsal --out data/live`.
+"""`heshare live` rehearsed without a GPU: `PYTHONPATH=tests python -m support.live_rehearsal --out build/live`.
 
 Everything is real (processes, journal, locks, cleanup process, wall time) but the NVML library, the MPS daemon and the
 work of the workers: those are the stand-ins of the tests. The device model emulates the GPU (`support.emulated_gpu`),
@@ -95,7 +95,7 @@ def _open(live: LiveGpu, launch: partial[ProcessLauncher], folder: Path) -> Nvml
 
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="support.live_rehearsal", description="heshare live without a GPU.")
-    parser.add_argument("--out", type=Path, default=Path("data/live"))
+    parser.add_argument("--out", type=Path, default=Path("build/live"))
     parser.add_argument("--work", type=Path, default=Path("build/rehearsal"))
     parser.add_argument("--tasks", type=int, default=24)
     parser.add_argument("--minutes", type=float, default=3.0)

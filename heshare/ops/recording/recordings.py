@@ -1,4 +1,4 @@
-"""Recordings of real GPUs for the `source` parameter of a notebook, such as `recorded:H100`."""
+"""Recordings of GPUs, by name or folder: the profile that `heshare profile` made of a card."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +9,6 @@ from heshare.profiles import manifest, store
 from heshare.shared import files
 from heshare.shared.errors import InputError, require
 
-EMULATED, PREFIX, EVERY = "emulated", "recorded:", "all"
 TABLE = "profile.csv"
 COMMAND = "heshare profile --device nvml:0 --budget 15m --out data/profiles/measured"
 """The command that records a GPU, on a machine that has one."""
@@ -17,70 +16,58 @@ COMMAND = "heshare profile --device nvml:0 --budget 15m --out data/profiles/meas
 
 @dataclass(frozen=True, eq=False)
 class Recording:
-    """The profile of one real GPU.
+    """The profile of one GPU.
 
-    All rows of the `table` are measured; tasks shared the GPU by `mps`, or `time-slice` without MPS.
+    All rows of the `table` are of one `provenance`: measured on a real GPU, or emulated. Tasks shared the GPU by `mps`,
+    or `time-slice` without MPS.
     """
 
     gpu: str
     table: pd.DataFrame
     sharing: str
     path: Path
+    provenance: str = "measured"
 
     @property
     def label(self) -> str:
-        return measured_label(self.gpu)
-
-
-def measured_label(gpu: str) -> str:
-    """Return the name of a measured GPU in figures, which differs from that of an emulated one."""
-    return f"{gpu} (measured)"
+        """Its name in figures; that of a measured GPU differs from that of an emulated one."""
+        return f"{self.gpu} (measured)" if self.provenance == "measured" else self.gpu
 
 
 def folder() -> Path:
     return files.data("profiles") / "measured"
 
 
-def read(source: str) -> tuple[Recording, ...]:
-    """Return the recordings that a notebook's `source` names.
+def shipped() -> tuple[Recording, ...]:
+    """Return every record of a real GPU in `data/profiles/measured`; there may be none."""
+    return tuple(map(_read, _tables()))
 
-    Args:
-        source: `emulated` (none), `recorded:H100`, `recorded:H100,H200`, `recorded:all` (every recording of the
-            checkout, which may be none), or the path of a recorded folder instead of a name.
+
+def read(name: str | Path) -> Recording:
+    """Return the record of a GPU, by its name in `data/profiles/measured` or by a folder.
+
+    The folder has the table itself, or the only table in a folder below it, as `heshare profile --out` writes it.
 
     Raises:
-        InputError: another form, a GPU without a recording, a bad table, or one that no real GPU made.
+        InputError: no such record, or a bad table.
     """
-    if source == EMULATED:
-        return ()
-    names = [name.strip() for name in source.removeprefix(PREFIX).split(",")]
-    expected = "emulated, recorded:GPU such as recorded:H100, or recorded:all"
-    action = "Name a recorded GPU: " + (_recorded_names() or "there is none yet.")
-    require("source", repr(source), source.startswith(PREFIX) and all(names), expected, action)
-    paths = _tables() if names == [EVERY] else [_path(name) for name in names]
-    recordings = tuple(map(_read, paths))
-    gpus = [recording.gpu for recording in recordings]
-    if len(set(gpus)) < len(gpus):
-        raise InputError(", ".join(gpus), "each GPU once", "Name one recording of a GPU.", column="source")
-    return recordings
+    return _read(_path(str(name)))
 
 
 def _tables() -> list[Path]:
     return sorted(folder().glob(f"*/{TABLE}"))
 
 
-def _recorded_names() -> str:
-    return ", ".join(path.parent.name for path in _tables())
-
-
 def _path(name: str) -> Path:
-    recorded = folder() / name if "/" not in name else (files.checkout() or Path()) / name
-    table = recorded / TABLE
-    if table.is_file():
-        return table
+    recorded = folder() / name if "/" not in name else Path(name)
+    tables = [recorded / TABLE] if (recorded / TABLE).is_file() else sorted(recorded.glob(f"*/{TABLE}"))
+    if len(tables) == 1:
+        return tables[0]
+    known = ", ".join(path.parent.name for path in _tables())
+    found = f"{len(tables)} records in {name!r}" if tables else f"no recording of {name!r}"
     raise InputError(
-        f"no recording of {name!r}",
-        f"{TABLE} of a recorded GPU (recorded so far: {_recorded_names() or 'none'})",
+        found,
+        f"the name of a recorded GPU ({known or 'none yet'}), or a folder with the {TABLE} of one",
         f"On a machine with that GPU, run: {COMMAND}",
         file=recorded,
         column="source",
@@ -90,11 +77,10 @@ def _path(name: str) -> Path:
 def _read(path: Path) -> Recording:
     table = store.read(path)
     provenances, gpus = (sorted(set(table[name])) for name in ("provenance", "gpu"))
-    measured = provenances == ["measured"]
-    column, found = ("gpu", gpus) if measured else ("provenance", provenances)
-    action = "The record of an emulated device is never shown as measured; record a real GPU: " + COMMAND
-    good, expected = measured and len(gpus) == 1, "measured rows of one GPU"
-    require(column, ", ".join(found) or "no rows", good, expected, action, file=path)
+    for column, found in (("provenance", provenances), ("gpu", gpus)):
+        action = "Name the record of one GPU."
+        require(column, ", ".join(found) or "no rows", len(found) == 1, f"one {column} in a record", action, file=path)
     manifest_path = path.with_name(manifest.NAME)
     content = manifest.read(manifest_path) if manifest_path.is_file() else {}
-    return Recording(gpus[0], table, str(content.get("device", {}).get("sharing", "mps")), path)
+    sharing = str(content.get("device", {}).get("sharing", "mps"))
+    return Recording(gpus[0], table, sharing, path, provenances[0])

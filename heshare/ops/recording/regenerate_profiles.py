@@ -76,7 +76,7 @@ def regenerate(
     """
     time_cv, power_cv = TIME_CV, POWER_CV
     if noise_of:
-        time_cv, power_cv = time_and_power_cv(recordings.read(f"{recordings.PREFIX}{noise_of}")[0].table)
+        time_cv, power_cv = time_and_power_cv(recordings.read(noise_of).table)
     command = "heshare calibrate --profiles" + (f" --noise-of {noise_of}" if noise_of else "")
     folder = files.root() / "data" / "profiles" / "emulated" if out is None else Path(out)
     counts = zip(gpus, design.split_evenly(samples, len(gpus)), strict=True)

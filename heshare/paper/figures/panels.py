@@ -23,7 +23,7 @@ def solo_panel(ax: Axes, drawn: pd.DataFrame, ratios: pd.DataFrame, *, value: st
     Args:
         ax: the axes.
         drawn: as from `motivation.solo`, in the order of the rows; marks are open where `anchored` is false.
-        ratios: one row a workload, one column an inference batch size.
+        ratios: one row a workload, one column an inference batch size; none where no GPUs are compared.
         value: the column that is drawn, such as `time_s`, whose interval is in `time_low_s` and `time_high_s`.
         heading: the label of the ratios.
     """
@@ -39,7 +39,7 @@ def solo_panel(ax: Axes, drawn: pd.DataFrame, ratios: pd.DataFrame, *, value: st
             ax.axhspan(top, part.index[-1] + 0.5, color=BAND, linewidth=0, zorder=0)
         ax.text(0.985, top + 0.4, LOADS[str(load)], transform=ax.get_yaxis_transform(), ha="right", **_SMALL)
 
-    _columns_at_the_right(ax, ratios.loc[rows["workload"]], heading)
+    _columns_at_the_right(ax, ratios.reindex(rows["workload"]), heading)
     ax.tick_params(axis="y", length=0)
     handles = ax.get_legend_handles_labels()[0]
     _legend(ax, *handles, *_fills("from a measurement", "from features"))
@@ -48,6 +48,8 @@ def solo_panel(ax: Axes, drawn: pd.DataFrame, ratios: pd.DataFrame, *, value: st
 def _columns_at_the_right(ax: Axes, values: pd.DataFrame, heading: str) -> None:
     # A column for each inference batch size (bs), its numbers on the rows of the axes.
     at_right = {"transform": ax.get_yaxis_transform(), "ha": "center", **_SMALL}
+    if values.empty:
+        return
     first = 1.1
     step = 0.15
     for place, size in enumerate(values.columns):

@@ -72,9 +72,10 @@ def bar_place(group: int, system: int, systems: int) -> tuple[float, float]:
 
 
 def paper_ticks(ax: Axes, places: Sequence[tuple[float, float]], values: Sequence[float]) -> None:
-    """Draw a black line across each bar at the paper's value."""
-    ends = np.array(places, dtype=np.float64)
-    ax.hlines(np.asarray(values), ends[:, 0], ends[:, 1], color="black", linewidth=1.6, zorder=4, label="the paper")
+    """Draw a black line across each bar at the paper's value; nothing without places."""
+    ends = np.array(places, dtype=np.float64).reshape(-1, 2)
+    if len(ends):
+        ax.hlines(np.asarray(values), ends[:, 0], ends[:, 1], color="black", linewidth=1.6, zorder=4, label="the paper")
 
 
 def trends(ax: Axes, runs: pd.DataFrame, *, x: str, y: str, hue: str, hue_order: Sequence[str]) -> None:

@@ -151,8 +151,8 @@ PLACED = ", HeShare's placement"
 """The ending of a baseline's title with HeShare's placement."""
 LITERALLY = ", literally"
 """The ending of a title of HeShare that follows the paper's text in all settings."""
-MEASURED = " (measured)"
-"""The suffix of a recorded GPU's name in a figure."""
+MEASURED, FITTED = " (measured)", " (fitted)"
+"""The suffixes of a GPU's name in a figure: as recorded, and by the device model fitted to its record."""
 _ENDS = (" ", ",", "(", "-")
 """What may follow a registered name in a title."""
 
@@ -178,13 +178,16 @@ def series_style(name: str) -> SeriesStyle:
 
     A title followed by settings, such as `Morak (cap=1.0)` or `NSGA-II at 0.1`, has the style of the longest
     registered name that it begins with. A measured GPU has the colour and dash of the emulated one, but another
-    marker. A GPU of `data/gpus.csv` that the registry does not name has the style of other GPUs.
+    marker; it is open for the model fitted to the record. A GPU of `data/gpus.csv` that the registry does not name has
+    the style of other GPUs.
 
     Raises:
         InputError: the registry has no such name.
     """
     if name.endswith(MEASURED):
         return replace(series_style(name.removesuffix(MEASURED)), marker="*")
+    if name.endswith(FITTED):
+        return replace(series_style(name.removesuffix(FITTED)), marker="*", filled=False)
     if PLACED in name:
         return replace(series_style(name.replace(PLACED, "")), filled=False)
     if name.endswith(LITERALLY):

@@ -89,6 +89,7 @@ def origin(counts: Mapping[str, int]) -> str:
     """Return the provenance of rows as text; `counts` as from `provenance.check_provenances`, in its order."""
     words = {
         "emulated": "emulated (calibrated on published measurements)",
+        "fitted": "by the device model fitted to the record",
         "measured": "measured",
         "published": "published",
     }

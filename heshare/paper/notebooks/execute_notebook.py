@@ -23,8 +23,9 @@ from typing import Any
 
 from heshare.paper.notebooks.parameters import Notebook
 from heshare.paper.provenance.run_record import NAME as RECORD
-from heshare.paper.provenance.run_record import RunRecord, changed_parameters
+from heshare.paper.provenance.run_record import SOURCE, RunRecord, changed_parameters
 from heshare.paper.provenance.sidecar import FIGURE_SUFFIXES, TABLE_SUFFIXES
+from heshare.paper.studies import sources
 from heshare.shared import files
 from heshare.shared.errors import HeShareError
 from heshare.shared.extras import without_uri_grammars
@@ -106,24 +107,40 @@ def execute(
     try:
         source = notebook.path.read_bytes()
         replace(record, notebook_sha256=sha256(source).hexdigest()).write(staging)
+        text, skipped = without_unanswered(source.decode("utf-8"), str(parameters.get(SOURCE, sources.EMULATED)))
         try:
-            run_cells(notebook, source, {**parameters, "out_dir": str(staging)}, executed, files.root())
+            run_cells(notebook, text, {**parameters, "out_dir": str(staging)}, executed, files.root())
         except _CellError as error:
             if record.changed and not record.edited:
                 where = f"The cell and its traceback: {executed}"
                 raise ParameterError(f"{notebook.name} with {record.departures()}: {error.line}. {where}") from None
             raise
         (staging / RECORD).unlink(missing_ok=True)
-        check_outputs(notebook, staging)
+        check_outputs(replace(notebook, outputs=tuple(set(notebook.outputs) - set(skipped))), staging)
         moved = _move_outputs(staging, out)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     return ExecutedNotebook(notebook.name, perf_counter() - started_s, moved, executed, out, record.profile)
 
 
-def run_cells(
-    notebook: Notebook, source: bytes, parameters: Mapping[str, object], executed: Path, folder: Path
-) -> None:
+def without_unanswered(text: str, source: str) -> tuple[str, list[str]]:
+    """Return a notebook in which a sentence takes the place of each cell that its source cannot answer.
+
+    Returns:
+        The text, and the outputs that those cells would have written.
+    """
+    content = json.loads(text)
+    skipped: list[str] = []
+    for cell in content["cells"]:
+        lack = sources.without(source, cell.get("metadata", {}).get("tags", []))
+        if lack is not None and cell["cell_type"] == "code":
+            skipped += re.findall(r"\b(?:fig|table|x)\d+[a-z]*_\w+", "".join(cell["source"]))
+            del cell["outputs"], cell["execution_count"]
+            cell |= {"cell_type": "markdown", "source": f"Not asked of {source}: {lack}"}
+    return json.dumps(content), skipped
+
+
+def run_cells(notebook: Notebook, text: str, parameters: Mapping[str, object], executed: Path, folder: Path) -> None:
     """Run the cells of a notebook in a new kernel that begins in `folder`; write the executed copy.
 
     Raises:
@@ -132,16 +149,14 @@ def run_cells(
     for attempt in (1, 2):
         try:
             with warnings.catch_warnings(action="ignore"):
-                _papermill(notebook, source, parameters, executed, folder)
+                _papermill(notebook, text, parameters, executed, folder)
             return
         except _StartError as error:  # two kernels that start at once can choose the same port: retry
             if attempt == 2:
                 raise NotebookError(f"{notebook.name}: the kernel did not start, twice: {error}") from None
 
 
-def _papermill(
-    notebook: Notebook, source: bytes, parameters: Mapping[str, object], executed: Path, folder: Path
-) -> None:
+def _papermill(notebook: Notebook, text: str, parameters: Mapping[str, object], executed: Path, folder: Path) -> None:
     # Imported here: papermill is slow to import, and `missing_files` is needed without it.
     with without_uri_grammars():
         import nbformat
@@ -153,7 +168,7 @@ def _papermill(
     ready: list[bool] = []
     try:
         result = papermill.execute_notebook(
-            nbformat.reads(source.decode("utf-8"), as_version=4),  # type: ignore[no-untyped-call]
+            nbformat.reads(text, as_version=4),  # type: ignore[no-untyped-call]
             str(executed),
             parameters=dict(parameters),
             kernel_name="python3",

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from heshare.lab.sweeps.statistics import ConfidenceInterval
 from heshare.paper import tables
-from heshare.paper.claims import claim_table
+from heshare.paper.claims import card_claims, claim_table
 from heshare.paper.claims.paper_claims import paper_claims
 from heshare.paper.figures import style
 from heshare.paper.figures.style import with_origin, write_figure
@@ -24,6 +24,8 @@ from heshare.paper.notebooks.output_folders import custom_folder, in_figures, in
 from heshare.paper.provenance import run_record, sidecar
 from heshare.paper.provenance.run_record import RunRecord
 from heshare.paper.provenance.sidecar import DATA_SUFFIXES, FIGURE_SUFFIXES, TABLE_SUFFIXES
+from heshare.paper.studies import sources
+from heshare.paper.studies.sources import Source
 from heshare.shared import files, html_tables
 from heshare.shared.display import number
 from heshare.shared.errors import InputError, require
@@ -74,9 +76,14 @@ class Context:
         return self.run.profile
 
     @property
+    def source(self) -> Source:
+        """The GPUs of its figures."""
+        return sources.read(str(self.parameters.get(run_record.SOURCE, sources.EMULATED)))
+
+    @property
     def is_published(self) -> bool:
         """Whether the outputs are the paper's, in `figures/`; only then may a notebook write to `reference/`."""
-        return self.profile == "paper" and in_figures(self.out)
+        return self.profile == "paper" and self.source.is_default and in_figures(self.out)
 
     def rng(self, stream: int = 0) -> np.random.Generator:
         """Return a random generator of this notebook's seed; each `stream` is independent of the others."""
@@ -139,7 +146,7 @@ class Context:
             InputError: the notebook did not declare this output, there is no data, or the caption is too long.
         """
         counts = self._check(name, data, rows, caption)
-        text = with_origin(caption, counts, origin)
+        text = with_origin(caption, counts, origin or self._origin(counts))
         drawn = {"legend": style.legend_colours(fig), "smallest_text_pt": style.smallest_text_pt(fig)}
         preview = write_figure(fig, self.out, name, text)
 
@@ -168,7 +175,7 @@ class Context:
             InputError: as `save`.
         """
         counts = self._check(name, data, rows, caption)
-        text = with_origin(caption, counts, origin)
+        text = with_origin(caption, counts, origin or self._origin(counts))
         readable = data if shown is None else shown if isinstance(shown, pd.DataFrame) else data[list(shown)]
         self._markdown(name, readable, text)
         self._write(name, data, text, counts, TABLE_SUFFIXES)
@@ -181,7 +188,7 @@ class Context:
             InputError: as `save`.
         """
         counts = self._check(name, data, rows, caption)
-        self._write(name, data, with_origin(caption, counts), counts, DATA_SUFFIXES)
+        self._write(name, data, with_origin(caption, counts, self._origin(counts)), counts, DATA_SUFFIXES)
         return TablePreview(data)
 
     def claim(
@@ -195,7 +202,17 @@ class Context:
         testable: bool = True,
         provenance: str = "emulated",
     ) -> str:
-        """Evaluate a claim of a paper and return the verdict; arguments as of `claim_table.evaluate_claim`."""
+        """Evaluate a claim of a paper and return the verdict; arguments as of `claim_table.evaluate_claim`.
+
+        On other cards than the paper's the statement is asked of them, and the answer returned (`card_claims`); `part`
+        may then be a card.
+        """
+        if not self.source.is_default:
+            kind = self.source.provenance
+            row = card_claims.evaluate(
+                id, part, size, source=self.source, profile=self.profile, holds=holds, provenance=kind
+            )
+            return self._keep(row, "answer")
         row = claim_table.evaluate_claim(
             paper_claims()[id, part],
             size,
@@ -205,10 +222,13 @@ class Context:
             testable=testable,
             provenance=provenance,
         )
+        return self._keep(row, "verdict")
+
+    def _keep(self, row: dict[str, Any], answer: str) -> str:
         self._claims.append(row)
         text = json.dumps(self._claims, indent=2, ensure_ascii=False) + "\n"
         files.write_text(self.out / "claims" / f"{self.notebook.name}.json", text)
-        return str(row["verdict"])
+        return str(row[answer])
 
     def claims(self) -> pd.DataFrame:
         """Return the claims evaluated so far, with the columns of `claims.csv`."""
@@ -226,6 +246,9 @@ class Context:
 
         counts = {rows: len(data)} if isinstance(rows, str) else dict(rows)
         return {kind: counts[kind] for kind in sidecar.check_provenances(counts)}
+
+    def _origin(self, counts: Mapping[str, int]) -> str:
+        return self.source.origin if list(counts) == [self.source.provenance] else ""
 
     def _markdown(self, name: str, data: pd.DataFrame, caption: str) -> None:
         text = f"# {tables.heading(name)}\n\n{tables.to_markdown(data)}\n{caption}\n"

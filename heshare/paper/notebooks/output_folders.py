@@ -8,6 +8,7 @@ from pathlib import Path
 from heshare.paper.notebooks.parameters import check_profile
 from heshare.paper.provenance import commit
 from heshare.paper.provenance.run_record import CUSTOM, RunRecord
+from heshare.paper.studies.sources import Source
 from heshare.shared import files
 from heshare.shared.errors import require
 
@@ -41,8 +42,8 @@ def in_words(folder: Path) -> str:
     return f"{folder.relative_to(top) if top is not None and folder.is_relative_to(top) else folder}/"
 
 
-def choose(record: RunRecord, given: Path | None) -> Path:
-    """Return the folder for the outputs of a run by the runner.
+def choose(record: RunRecord, given: Path | None, source: Source | None = None) -> Path:
+    """Return the folder for the outputs of a run by the runner; those of another source have a folder in it.
 
     Without a given folder, outputs go to the profile's folder, or to `build/mine` if parameters, the
     notebook's code or the package's code differ from the profile and the commit.
@@ -51,6 +52,11 @@ def choose(record: RunRecord, given: Path | None) -> Path:
         InputError: it is `figures/`, and the notebook is not of the commit, or has other parameters than the paper's.
             A changed package is accepted there and recorded in the sidecars (`heshare_sha256`).
     """
+    below = "" if source is None or source.is_default else source.folder
+    return _choose(record, given) / below
+
+
+def _choose(record: RunRecord, given: Path | None) -> Path:
     if given is None:
         # Outside a clone, changes of the package cannot be detected.
         changed = (

@@ -61,7 +61,13 @@ def run_own(path: str | Path, given: Mapping[str, object], out: Path | None) -> 
         staging, executed = Path(folder) / "out", Path(folder) / copy
         staging.mkdir()
         record.write(staging)
-        run_cells(notebook, source, {**values, "out_dir": str(staging)}, executed, notebook.path.resolve().parent)
+        run_cells(
+            notebook,
+            source.decode("utf-8"),
+            {**values, "out_dir": str(staging)},
+            executed,
+            notebook.path.resolve().parent,
+        )
         (staging / NAME).unlink()
         check_outputs(notebook, staging)
 

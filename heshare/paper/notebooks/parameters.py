@@ -20,7 +20,7 @@ from heshare.world.catalogue import check_card, resident
 from heshare.world.cluster import Cluster
 from heshare.world.task_set import LOADS
 
-TAG, LIVE = "parameters", "live"
+TAG = "parameters"
 PROFILES = ("smoke", "paper")
 GROUPS = ("paper", "beyond")
 """The notebooks of the paper, and those of what the paper does not have; `notebooks/profiles.yaml` lists them."""
@@ -68,7 +68,7 @@ def group(name: str) -> list[str]:
 def find(names: Sequence[str] = ()) -> list[Path]:
     """Return the notebooks of those names (the number is enough), or those of all groups.
 
-    Notebooks outside of groups, such as new ones, copies and those of `notebooks/live`, are found by name only.
+    Notebooks outside of groups, such as new ones and copies, are found by name only.
 
     Raises:
         InputError: no such notebook.
@@ -77,8 +77,7 @@ def find(names: Sequence[str] = ()) -> list[Path]:
     if not names:
         return list(grouped.values())
 
-    known = {path.stem: path for path in sorted((folder() / LIVE).glob("*.ipynb"))}
-    known |= {path.stem: path for path in sorted(folder().glob("*.ipynb"))}
+    known = {path.stem: path for path in sorted(folder().glob("*.ipynb"))}
     chosen: list[Path] = []
     for name in names:
         stem = Path(name).stem if name.endswith(".ipynb") else name

@@ -12,14 +12,15 @@ from signal import SIGINT
 
 from joblib import Parallel, delayed
 
-from heshare.ops.recording import recordings
 from heshare.paper.notebooks import parameters as params
 from heshare.paper.notebooks import stamps
 from heshare.paper.notebooks.execute_notebook import ExecutedNotebook, NotebookError, ParameterError, execute
 from heshare.paper.notebooks.output_folders import choose, custom_folder
 from heshare.paper.notebooks.parameters import Notebook, check_profile, profile_parameters
 from heshare.paper.provenance.commit import is_edited
-from heshare.paper.provenance.run_record import CUSTOM, RunRecord, changed_parameters
+from heshare.paper.provenance.run_record import CUSTOM, SOURCE, RunRecord, changed_parameters
+from heshare.paper.studies import sources
+from heshare.paper.studies.sources import Source
 from heshare.shared import files
 from heshare.shared.errors import HeShareError, InputError
 from heshare.shared.signals import ignore
@@ -37,10 +38,26 @@ class NotebookRun:
     out: Path
 
     @property
+    def source(self) -> Source:
+        """The GPUs of its figures."""
+        return sources.read(str(self.values.get(SOURCE, sources.EMULATED)))
+
+    @property
     def copies(self) -> Path:
-        """The folder of the executed copy: one for each profile, and one for experiments."""
-        kind = CUSTOM if self.out == custom_folder(self.notebook.name) else self.record.profile
-        return files.root() / "build" / "notebooks" / kind
+        """The folder of the executed copy: one for each source and profile, and one for experiments."""
+        kind = CUSTOM if self.out.is_relative_to(custom_folder(self.notebook.name)) else self.record.profile
+        return copies_of(self.source) / kind
+
+    @property
+    def stamp(self) -> str:
+        """The current stamp of the outputs, which also depend on the records of the source."""
+        return stamps.stamp(self.notebook.path, self.values, [record.path for record in self.source.records])
+
+
+def copies_of(source: Source) -> Path:
+    """Return the folder of executed notebooks, by profile."""
+    folder = files.root() / "build" / "notebooks"
+    return folder if source.is_default else folder / source.folder
 
 
 def prepare(
@@ -62,9 +79,12 @@ def prepare(
                 raise InputError(f"-p {name}=...", f"--{name.split('_')[0]}", "Use that option.", column=name)
         of_profile = profile_parameters(notebook, profile)
         values = {**of_profile, **params.check(notebook, given)}
-        recordings.read(str(values.get("source", recordings.EMULATED)))
+        source = None
+        if SOURCE in values:
+            values[SOURCE] = sources.absolute(str(values[SOURCE]))
+            source = sources.read(str(values[SOURCE]))
         record = RunRecord(notebook.name, profile, changed_parameters(values, of_profile), is_edited(path))
-        runs.append(NotebookRun(notebook, values, record, choose(record, out)))
+        runs.append(NotebookRun(notebook, values, record, choose(record, out, source)))
     return runs
 
 
@@ -91,7 +111,9 @@ def run(
         NotebookError: one or more notebooks failed; the outputs of the others are written.
     """
     runs = prepare(paths, profile, given, out)
-    now = {each.notebook.name: stamps.stamp(each.notebook.path, each.values) for each in runs}
+    now = {each.notebook.name: each.stamp for each in runs}
+    for source in {each.source for each in runs}:
+        source.prepare()
     executed = [] if fresh else [done for each in runs if (done := _as_stamped(each, now[each.notebook.name]))]
     if executed:
         _report(f"{len(executed)} of {len(runs)} notebooks are up to date; --fresh runs them again", quiet=quiet)

@@ -18,10 +18,10 @@ NAME = "stamps.json"
 _SOURCES = (".py", ".j2", ".css", ".js", ".html", ".yaml")
 
 
-def stamp(notebook: Path, parameters: Mapping[str, object]) -> str:
-    """Return the current stamp of a notebook with its parameters."""
+def stamp(notebook: Path, parameters: Mapping[str, object], records: Sequence[Path] = ()) -> str:
+    """Return the current stamp of a notebook with its parameters and the records of its source."""
     values = {name: value for name, value in parameters.items() if name != "out_dir"}
-    about = [files.sha256(notebook), values, _package_and_data()]
+    about = [files.sha256(notebook), values, _package_and_data(), *map(files.sha256, records)]
     return hashlib.sha256(json.dumps(about, sort_keys=True, default=str).encode()).hexdigest()
 
 

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from heshare.paper.notebooks import parameters
+from heshare.paper.studies import sources
+from heshare.paper.studies.sources import Source
 
 _NAME = re.compile(r"(fig|table|x)\d+[a-z]*_\w+")
 _MEDIA_BOX = re.compile(rb"/MediaBox \[\s*([-\d.]+) ([-\d.]+) ([-\d.]+) ([-\d.]+)\s*\]")
@@ -91,6 +93,12 @@ def read(folder: Path) -> list[Output]:
     """Return the outputs in `folder` by name: figures, then tables, then those without a counterpart in the paper."""
     paths = sorted(path for path in folder.glob("*.json") if _NAME.fullmatch(path.stem))
     return [_read(folder, path) for path in paths]
+
+
+def source_of(folder: Path) -> Source:
+    """Return the source of the outputs in a folder; the default one where there are none."""
+    texts = [str(output.about["parameters"].get("source", "")) for output in read(folder)]
+    return sources.read(next(filter(None, texts), sources.EMULATED))
 
 
 def _read(folder: Path, path: Path) -> Output:

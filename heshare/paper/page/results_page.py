@@ -82,19 +82,20 @@ def write(folder: Path, table: pd.DataFrame, copies: Path | None = None) -> Path
     folder = folder.resolve()
     copies = copies or files.root() / "build" / "notebooks"
     made = outputs.read(folder)
-    environment = _environment(folder)
+    templates = environment(folder)
 
-    notebook = environment.get_template("notebook.html.j2")
+    notebook = templates.get_template("notebook.html.j2")
     pages = notebook_pages.write(folder, copies, made, lambda page: notebook.render(vars(page)) + "\n")
     content = _content(folder, table, made) | {"pages": pages, "explorer": fig6_plans.write(folder)}
 
     for name in (BEYOND, PAGE):
-        page = environment.get_template(f"{name}.j2").render(content)
+        page = templates.get_template(f"{name}.j2").render(content)
         written = files.write_text(folder / name, page + "\n")
     return written
 
 
-def _environment(folder: Path) -> Environment:
+def environment(folder: Path, *, with_beyond: bool = True) -> Environment:
+    """Return the templates of the pages of a folder; `with_beyond`: pages link to `beyond.html`."""
     found = Environment(
         loader=FileSystemLoader(_TEMPLATES),
         autoescape=True,
@@ -108,6 +109,7 @@ def _environment(folder: Path) -> Environment:
     found.filters["with_code"] = lambda text: Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
     found.filters["signed"] = lambda value: f"{_rounded(value):+g}".replace("-", "\N{MINUS SIGN}")
     found.filters["plain"] = lambda value: f"{_rounded(value):g}".replace("-", "\N{MINUS SIGN}")
+    found.globals["with_beyond"] = with_beyond
     found.globals["style"] = (_TEMPLATES / "style.css").read_text(encoding="utf-8")
     found.globals["script"] = (_TEMPLATES / "script.js").read_text(encoding="utf-8")
     found.globals["style_of_code"] = notebook_pages.style_of_code()

@@ -17,6 +17,8 @@ CUSTOM = "custom"
 NAME = ".run.json"
 FOLDER_PARAMETERS = frozenset({"out_dir", "cells_dir"})
 """Parameters that only say where files are."""
+SOURCE = "source"
+"""The parameter that names the GPUs: its results have a folder of their own, so that it changes no profile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,5 +72,5 @@ def read(folder: Path) -> RunRecord | None:
 
 def changed_parameters(parameters: Mapping[str, Any], of_profile: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parameters whose values differ from the profile's, without folders."""
-    names = [name for name in parameters if name in of_profile and name not in FOLDER_PARAMETERS | {"profile"}]
+    names = [name for name in parameters if name in of_profile and name not in FOLDER_PARAMETERS | {"profile", SOURCE}]
     return {name: parameters[name] for name in names if parameters[name] != of_profile[name]}

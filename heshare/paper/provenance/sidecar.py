@@ -14,7 +14,7 @@ from heshare.shared import files
 from heshare.shared.errors import require
 from heshare.shared.version import __version__
 
-PROVENANCES = ("emulated", "measured", "published")
+PROVENANCES = ("emulated", "fitted", "measured", "published")
 FIGURE_SUFFIXES = (".pdf", ".png", ".csv", ".json")
 TABLE_SUFFIXES = (".csv", ".md", ".json")
 DATA_SUFFIXES = (".csv", ".json")
@@ -53,10 +53,10 @@ def code_and_data() -> dict[str, object]:
 
 
 def check_provenances(provenances: Iterable[str]) -> tuple[str, ...]:
-    """Return the distinct provenances in the order emulated, measured, published."""
+    """Return the distinct provenances in the order of `PROVENANCES`."""
     distinct = set(provenances)
     found, good = ", ".join(sorted(map(str, distinct))) or "nothing", bool(distinct) and distinct <= set(PROVENANCES)
-    require("provenance", found, good, "emulated, measured or published", "Name the provenance of the rows.")
+    require("provenance", found, good, ", ".join(PROVENANCES), "Name the provenance of the rows.")
     return tuple(provenance for provenance in PROVENANCES if provenance in distinct)
 
 
@@ -73,7 +73,7 @@ def sidecar_json(
 ) -> str:
     """Return the JSON text of the sidecar of an output such as `fig06_comparison`.
 
-    `rows` counts the emulated, measured and published rows. `suffixes` are those of the output's files. `notebook` made
+    `rows` counts the rows of each provenance. `suffixes` are those of the output's files. `notebook` made
     the output from `parameters`, without folders; `run` describes the run. Without the runner only the
     name of the notebook is known. `drawn` is of a figure: `legend`, the colours of each name in its legends, and
     `smallest_text_pt`, the size of its smallest text in print. `heshare_sha256` is null if the package is the commit's.

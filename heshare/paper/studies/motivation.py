@@ -11,11 +11,10 @@ from heshare.devices.device_model import co_run
 from heshare.lab.sweeps.statistics import ConfidenceInterval
 from heshare.ops.recording.budget_plan import PAIRS
 from heshare.shared.arrays import FloatArray
+from heshare.world.catalogue import PAPER_GPUS, memory_mib, models, paper_models
 from heshare.world.catalogue import gpu as card
-from heshare.world.catalogue import memory_mib, models, paper_models
 from heshare.world.workload import DEFAULT_PRECISION, Resident, Workload
 
-PAPER_GPUS = ("T4", "V100", "A100")
 CLASSES = ("low", "medium", "high")
 """Load classes of Section V-B, the lightest first."""
 CLOCK_COLUMNS = (
@@ -104,16 +103,19 @@ def ratios_between_gpus(alone: pd.DataFrame) -> pd.DataFrame:
     """Return how much energy and time of each workload differ between T4, V100 and A100; `alone` is as from `solo`.
 
     Returns:
-        One row a workload and inference batch size: workload, load, gflops (of a sample), batch_size, energy_ratio
-        (highest over lowest), time_ratio (slowest over fastest), t4_over_a100 (times) with its ends low and high (two
-        standard deviations of the device model), unmeasured (the GPUs on which its time follows from features of the
-        network, not from a measurement), provenance.
+        No row without these GPUs, else one row a workload and inference batch size: workload, load, gflops (of a
+        sample), batch_size, energy_ratio (highest over lowest), time_ratio (slowest over fastest), t4_over_a100 (times)
+        with its ends low and high (two standard deviations of the device model), unmeasured (the GPUs on which its time
+        follows from features of the network, not from a measurement), provenance.
     """
+    alone = alone[alone["gpu"].isin(PAPER_GPUS)]
     keys = ["workload", "load", "batch_size"]
     energy_j, time_s, uncertainty = (
         alone.pivot_table(index=keys, columns="gpu", values=value, sort=False)
         for value in ("energy_j", "time_s", "uncertainty")
     )
+    if not set(PAPER_GPUS) <= set(time_s):
+        return pd.DataFrame(columns=[*keys, "gflops", "energy_ratio", "time_ratio", "t4_over_a100"])
     t4_over_a100 = time_s["T4"] / time_s["A100"]
     factor = np.exp(2 * np.hypot(uncertainty["T4"], uncertainty["A100"]))
     is_derived = ~alone["anchored"].astype(bool)
@@ -140,6 +142,7 @@ def over_sizes(values: pd.Series, batch_size: int) -> ConfidenceInterval:
 
 def clocks(
     model: str,
+    gpus: Sequence[str] = PAPER_GPUS,
     *,
     batch_sizes: Iterable[int],
     points: int,
@@ -153,7 +156,7 @@ def clocks(
         limit keeps the GPU below the requested clock, `relative_time` is over the longest time of the GPU and size.
     """
     rows = []
-    for batch_size, name in product(batch_sizes, PAPER_GPUS):
+    for batch_size, name in product(batch_sizes, gpus):
         grid = card(name).clocks_mhz
         chosen = sorted({grid[round(i)] for i in np.linspace(0, len(grid) - 1, points)})
         for mhz in chosen:
@@ -185,7 +188,13 @@ def clock_elasticities(frame: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(found)
 
 
-def pairs(*, batch_size: int, constants: Constants | None = None, precision: str = DEFAULT_PRECISION) -> pd.DataFrame:
+def pairs(
+    gpus: Sequence[str] = PAPER_GPUS,
+    *,
+    batch_size: int,
+    constants: Constants | None = None,
+    precision: str = DEFAULT_PRECISION,
+) -> pd.DataFrame:
     """Return pairs of workloads alone and together, each at 100 %, on each GPU with enough memory for both (Fig. 4).
 
     Returns:
@@ -193,7 +202,7 @@ def pairs(*, batch_size: int, constants: Constants | None = None, precision: str
         much longer together), provenance.
     """
     rows = []
-    for name, pair in product(PAPER_GPUS, PAIRS):
+    for name, pair in product(gpus, PAIRS):
         both = tuple(Resident(Workload(model, batch_size, precision)) for model in pair)
         if sum(memory_mib(resident.workload) for resident in both) > card(name).memory_mib:
             continue

@@ -8,9 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from heshare.devices.uncertainty import ALONE, CARD, CELL, NONE, SHARED
-from heshare.lab.calibration import own_record
 from heshare.ops.recording import recordings
-from heshare.ops.recording.recordings import Recording
 from heshare.paper.figures import plots
 from heshare.paper.figures.rows import interval_rows, value_line
 from heshare.paper.figures.series_styles import EDGE, EFFECT, SeriesStyle
@@ -26,8 +24,6 @@ HELD_OUT = "held-out half"
 """The test of `errors.csv` on the half of a recorded GPU's settings that is in no fit."""
 SUPPORTS: Mapping[str, str] = {CELL: "this network on this GPU", CARD: "other networks on this GPU", NONE: "other GPUs"}
 """What an estimate is based on, in words."""
-HALF, WITHOUT = "other half in the fit", "not in the fit"
-"""What the fit saw of a record."""
 _LIMIT = "limit"
 
 
@@ -65,38 +61,6 @@ def by_laboratory(laboratories: pd.DataFrame) -> pd.DataFrame:
     what = under_limit.map({True: ", under a power limit", False: ""})
     name = laboratories["laboratory"] + here + what + laboratories["n"].map(" ({:,})".format)
     return laboratories.assign(name=name).sort_values("mape_pct", kind="stable")
-
-
-def of_recorded(records: Sequence[Recording], errors: pd.DataFrame, laboratories: pd.DataFrame) -> pd.DataFrame:
-    """Return the errors on recorded GPUs, of a fit with half of a record and of one without it.
-
-    Those of records that the shipped constants are fitted to are in the shipped tables. For any other record the model
-    is fitted here, which takes minutes.
-
-    Args:
-        records: the recordings.
-        errors: `data/calibration/errors.csv`.
-        laboratories: `data/calibration/laboratories.csv`.
-
-    Returns:
-        Columns gpu, provenance, fit (`HALF` or `WITHOUT`), quantity, sharing, n, bias_pct, mape_pct, median_pct,
-        p90_pct, and a `name` for `draw`.
-    """
-    half = errors[errors["test"] == HELD_OUT].assign(fit=HALF)
-    whole = laboratories[laboratories["laboratory"].isin(half["laboratory"])].assign(
-        fit=WITHOUT, sharing="alone or shared"
-    )
-    shipped = pd.concat([half, whole]).rename(columns={"laboratory": "gpu"})
-
-    fitted = [recordings.folder() / str(gpu) / recordings.TABLE for gpu in shipped["gpu"].unique()]
-    further = [own_record.errors(one.table) for one in records if one.path not in fitted]
-    models = {"fitted": HALF, "shipped": WITHOUT}
-    of_further = [table.assign(fit=table["model"].map(models)) for table in further]
-
-    found = pd.concat([shipped, *of_further], ignore_index=True).assign(provenance="measured")
-    name = found["gpu"] + ", " + found["sharing"] + ", " + found["fit"] + found["n"].map(" ({:,})".format)
-    columns = ["gpu", "provenance", "fit", "quantity", "sharing", "n", "bias_pct", *ERRORS]
-    return found[columns].assign(name=name)
 
 
 def draw(axes: Sequence[Axes], rows: pd.DataFrame, goals: Mapping[str, float] | None = None) -> None:

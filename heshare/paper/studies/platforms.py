@@ -31,7 +31,7 @@ from heshare.shared.errors import unknown
 from heshare.world import catalogue
 from heshare.world.catalogue import PAPER_GPUS as GPUS
 from heshare.world.cluster import Cluster
-from heshare.world.workload import Resident, Workload
+from heshare.world.workload import DEFAULT_PRECISION, Resident, Workload
 
 AS_FITTED, T4_OF_FIG_2 = "as fitted", "T4 as in Fig. 2"
 """The calibrated constants; those with a T4 that is as fast, against an A100, as the paper's Fig. 2 says."""
@@ -198,7 +198,7 @@ def _trained(platform: str) -> Trained:
     known = constants(platform)
     changed = PLATFORMS[platform].gpus
     shipped = _shipped()
-    anew = [_profile(gpu, known) for gpu in changed]
+    anew = [profile(gpu, known) for gpu in changed]
     rows = pd.concat([shipped[~shipped["gpu"].isin(changed)], *anew], ignore_index=True)
     return train(rows, seed=0)
 
@@ -206,14 +206,22 @@ def _trained(platform: str) -> Trained:
 _shipped = cache(store.read_shipped)
 
 
-def _profile(gpu: str, known: Constants, *, seed: int = 0) -> pd.DataFrame:
+def profile(gpu: str, known: Constants, *, precision: str = DEFAULT_PRECISION, seed: int = 0) -> pd.DataFrame:
     """Return a recorded profile of a GPU with given constants, by the design of the shipped ones."""
     card = catalogue.gpu(gpu)
     noise = np.random.default_rng(np.random.SeedSequence([seed, *gpu.encode(), 1]))
     device = EmulatedDevice(card, noise=NoiseModel(rng=noise, time_cv=TIME_CV, power_cv=POWER_CV), constants=known)
 
-    points = [*design.references(card), *_samples(gpu, seed)]
+    points = [_in_precision(point, precision) for point in (*design.references(card), *_samples(gpu, seed))]
     return record(device, points, protocol=MeasurementProtocol(repeats=1), seed=seed, progress=False)
+
+
+def _in_precision(point: Point, precision: str) -> Point:
+    target, *others = (
+        replace(task, workload=replace(task.workload, precision=precision))
+        for task in (point.target, *point.co_runners)
+    )
+    return replace(point, target=target, co_runners=tuple(others))
 
 
 @cache

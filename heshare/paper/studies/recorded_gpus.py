@@ -1,19 +1,25 @@
-"""Results of recorded GPUs next to emulated ones: rows of Figs. 1 to 4, samples of predictors, inventory of records."""
+"""Rows of Figs. 1 to 4 of a source's cards: as recorded, of the model fitted to the record, or emulated.
+
+Also the samples of records, for predictors.
+"""
 
 from collections.abc import Iterable, Sequence
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from heshare.ops.recording.budget_plan import PAIRS
-from heshare.ops.recording.recordings import COMMAND, Recording
+from heshare.ops.recording.recordings import Recording
+from heshare.paper.studies import motivation
 from heshare.paper.studies.motivation import CLOCK_COLUMNS, pair_row, solo_columns
+from heshare.paper.studies.sources import Source
 from heshare.prediction.features import is_reference
 from heshare.prediction.load import covered_rows
 from heshare.prediction.samples import Samples, profile_samples
 from heshare.profiles.missing_utilisation import fill_missing, without_fill_warning
-from heshare.profiles.schema import co_runner_counts, in_main_precision
+from heshare.profiles.schema import in_main_precision
 from heshare.world.catalogue import gpu as card
 from heshare.world.catalogue import models
 
@@ -21,19 +27,68 @@ ENOUGH, ENOUGH_WORKLOADS = 50, 5
 """The least numbers of samples and workloads of a record that predictors are trained on."""
 
 
-def mark_measured(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return a frame with measured GPUs marked in its column `gpu`, such as `H100 (measured)`."""
+def mark_provenance(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return a frame with GPUs that are not emulated marked in its column `gpu`, such as `H100 (measured)`."""
     kinds = zip(frame["gpu"], frame["provenance"], strict=True)
-    return frame.assign(gpu=[f"{gpu} ({kind})" if kind == "measured" else gpu for gpu, kind in kinds])
+    return frame.assign(gpu=[gpu if kind == "emulated" else f"{gpu} ({kind})" for gpu, kind in kinds])
 
 
-def append_measured(emulated: pd.DataFrame, measured: pd.DataFrame) -> pd.DataFrame:
-    """Return the emulated rows and then the measured ones, if there are any."""
-    return emulated if measured.empty else pd.concat([emulated, measured], ignore_index=True)
+def alone(source: Source, *, batch_sizes: Iterable[int]) -> pd.DataFrame:
+    """Return Figs. 1 and 2 for the cards of a source; columns as `motivation.solo`.
+
+    What a record lacks is of the model fitted to it, with the interval of settings left out of the fit. Beside the
+    default source are the records of this package.
+    """
+    sizes = list(batch_sizes)
+    modelled: dict[str, Any] = {"batch_sizes": sizes, "constants": source.constants, "precision": source.precision}
+    parts = [motivation.solo(source.emulated, **modelled)] if source.emulated else []
+    for record in source.records:
+        fitted = motivation.solo([record.gpu], **modelled)
+        errors = {"uncertainty": source.spread("time"), "power_uncertainty": source.spread("power")}
+        fitted = motivation.solo_columns(fitted.assign(**errors, provenance=source.provenance))
+        parts += [_first(solo([record], batch_sizes=sizes), fitted, ["workload", "batch_size", "gpu"])]
+    parts += [solo([record], batch_sizes=sizes) for record in source.beside]
+    return pd.concat(parts, ignore_index=True)
+
+
+def pairs_on(source: Source, *, batch_size: int) -> pd.DataFrame:
+    """Return Fig. 4 for the cards of a source, as recorded or of the model; columns as `motivation.pairs`."""
+    modelled: dict[str, Any] = {"batch_size": batch_size, "constants": source.constants, "precision": source.precision}
+    parts = [motivation.pairs(source.emulated, **modelled)] if source.emulated else []
+    for record in source.records:
+        fitted = motivation.pairs([record.gpu], **modelled).assign(provenance=source.provenance)
+        parts.append(_first(pairs([record], batch_size=batch_size), fitted, ["gpu", "pair"]))
+    parts += [pairs([record], batch_size=batch_size) for record in source.beside]
+    return pd.concat(parts, ignore_index=True)
+
+
+def clocks_on(source: Source, workload: str, *, batch_sizes: Iterable[int], points: int) -> pd.DataFrame:
+    """Return Fig. 3 for the cards of a source; recorded cards at their recorded clocks only."""
+    sizes = list(batch_sizes)
+    modelled: dict[str, Any] = {"batch_sizes": sizes, "constants": source.constants, "precision": source.precision}
+    parts = [motivation.clocks(workload, source.emulated, points=points, **modelled)] if source.emulated else []
+    for record in source.records:
+        fitted = motivation.clocks(workload, [record.gpu], points=len(card(record.gpu).clocks_mhz), **modelled)
+        fitted = fitted[fitted["requested_mhz"].isin(record.table["sm_mhz"].unique())]
+        found = clocks([record], workload, batch_sizes=sizes)
+        keys = ["workload", "batch_size", "gpu", "requested_mhz"]
+        parts.append(_first(found, fitted.assign(provenance=source.provenance), keys))
+    parts += [clocks(source.beside, workload, batch_sizes=sizes)]
+    return pd.concat([part for part in parts if len(part)], ignore_index=True)
+
+
+def _first(recorded: pd.DataFrame, fitted: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+    """Return the recorded rows, and the fitted ones of what was not recorded, in the order of the latter."""
+    if recorded.empty:
+        return fitted
+    both = pd.concat([recorded, fitted], ignore_index=True).drop_duplicates(keys)
+    order = {key: place for place, key in enumerate(fitted[keys].itertuples(index=False, name=None))}
+    places = [order[key] for key in both[keys].itertuples(index=False, name=None)]
+    return both.iloc[np.argsort(places, kind="stable")].reset_index(drop=True)
 
 
 def counts(frame: pd.DataFrame, column: str = "provenance") -> dict[str, int]:
-    """Return how many rows of a frame are emulated, measured and published."""
+    """Return how many rows of a frame have each provenance."""
     return {str(kind): int(count) for kind, count in frame[column].value_counts().items()}
 
 
@@ -44,10 +99,10 @@ def solo(records: Sequence[Recording], *, batch_sizes: Iterable[int]) -> pd.Data
     """
     if not records:
         return pd.DataFrame()
-    tables = [_plain(one.table[is_reference(one.table)]).assign(gpu=one.gpu) for one in records]
+    tables = [_plain(one.table[is_reference(one.table)]) for one in records]
     table = pd.concat(tables, ignore_index=True)
     spread = (table["time_std_s"] / table["time_s"]).where(table["repeats"] > 1)
-    about = table.assign(sm_mhz=table["sm_mhz_reached"], anchored=True, uncertainty=spread, provenance="measured")
+    about = table.assign(sm_mhz=table["sm_mhz_reached"], anchored=True, uncertainty=spread)
     return solo_columns(about[about["batch_size"].isin(list(batch_sizes))]).reset_index(drop=True)
 
 
@@ -67,8 +122,6 @@ def clocks(records: Sequence[Recording], workload: str, *, batch_sizes: Iterable
             requested_mhz=found["sm_mhz"],
             sm_mhz=found["sm_mhz_reached"],
             relative_time=found["time_s"] / found["time_s"].max(),
-            gpu=one.gpu,
-            provenance="measured",
         )
         parts.append(about[list(CLOCK_COLUMNS)])
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
@@ -86,7 +139,7 @@ def pairs(records: Sequence[Recording], chosen: Iterable[Sequence[str]] = PAIRS,
             alone_s = np.array([times.get((name, ""), np.nan) for name, _ in names])
             together_s = np.array([times.get(key, np.nan) for key in names])
             if not np.isnan([alone_s, together_s]).any():
-                rows.append(pair_row(one.gpu, (left, right), alone_s, together_s) | {"provenance": "measured"})
+                rows.append(pair_row(one.gpu, (left, right), alone_s, together_s) | {"provenance": one.provenance})
     return pd.DataFrame(rows)
 
 
@@ -110,36 +163,6 @@ def _trainable_rows(one: Recording) -> pd.DataFrame:
     shared = kept[~is_reference(kept)]
     is_small = len(shared) < ENOUGH or shared["workload"].nunique() < ENOUGH_WORKLOADS
     return kept.iloc[:0] if is_small else kept
-
-
-def inventory(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """Return the contents of profile tables, one row a table; an extra row has a note if no GPU was recorded."""
-    rows = [_contents(table) for table in tables]
-    if not any(row["provenance"] == "measured" for row in rows):
-        note = f"no GPU has been recorded; on a machine with one, run: {COMMAND}"
-        rows.append({"gpu": "none", "provenance": "measured", "rows": 0, "note": note})
-    counted = ["rows", "workloads", "alone", "shares", "clocks", "pairs", "larger_sets", "repeated"]
-    frame = pd.DataFrame(rows, columns=["gpu", "provenance", *counted, "note"])
-    return frame.assign(**{name: frame[name].fillna(0).astype(int) for name in counted}, note=frame["note"].fillna(""))
-
-
-def _contents(table: pd.DataFrame) -> dict[str, object]:
-    others = co_runner_counts(table)
-    alone, top = others == 0, card(table["gpu"].iloc[0]).max_mhz
-    emulated = table["provenance"].iloc[0] == "emulated"
-    return {
-        "gpu": table["gpu"].iloc[0],
-        "provenance": table["provenance"].iloc[0],
-        "rows": len(table),
-        "workloads": table["workload"].nunique(),
-        "alone": int((alone & (table["mps_pct"] == 100) & (table["sm_mhz"] == top)).sum()),
-        "shares": int((alone & (table["mps_pct"] < 100)).sum()),
-        "clocks": table["sm_mhz"].nunique(),
-        "pairs": int((others == 1).sum()),
-        "larger_sets": int((others > 1).sum()),
-        "repeated": int((table["repeats"] > 1).sum()),
-        "note": "emulated, for comparison" if emulated else "",
-    }
 
 
 def _plain(table: pd.DataFrame) -> pd.DataFrame:

@@ -50,7 +50,7 @@ def test_main_precision(precisions: list[str], kept: list[str]):
 
 def test_recorded_h100():
     """The record of the H100 says that it ran in TF32, and so do its kernels."""
-    (record,) = recordings.read("recorded:H100")
+    record = recordings.read("H100")
     assert set(record.table.precision) == {"tf32"}
     assert {row.precision for row in kernel_table.read(record.path.with_name(kernel_table.NAME))} == {"tf32"}
 

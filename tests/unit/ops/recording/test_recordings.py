@@ -1,4 +1,4 @@
-"""Recordings of real GPUs, read by name or path, and their repeat noise, which emulated profiles can use."""
+"""Recordings of GPUs, read by name or path, and their repeat noise, which emulated profiles can use."""
 
 from __future__ import annotations
 
@@ -20,51 +20,44 @@ from heshare.shared.errors import InputError
 
 
 def test_by_folder(made_up_h100: Path, tmp_path: Path) -> None:
-    """Recordings are read by folder, and their sharing from their manifest."""
-    assert recordings.read("emulated") == ()
+    """Recordings are read by folder, or by the folder above it, and their sharing from their manifest."""
     folder = shutil.copytree(made_up_h100, tmp_path / "H100")
-    (recording,) = recordings.read(f"recorded:{folder}")
+    recording = recordings.read(folder)
     assert (recording.gpu, recording.label, recording.sharing) == ("H100", "H100 (measured)", "mps")
-    assert set(recording.table["provenance"]) == {"measured"}
-    assert recording.path == folder / "profile.csv"
+    assert (recording.provenance, set(recording.table["provenance"])) == ("measured", {"measured"})
+    assert recording.path == recordings.read(tmp_path).path == folder / "profile.csv"
+
     path = folder / "manifest.json"
     content = json.loads(path.read_text(encoding="utf-8"))
     path.write_text(json.dumps({**content, "device": {"sharing": "time-slice"}}), encoding="utf-8")
-    assert recordings.read(f"recorded:{folder}")[0].sharing == "time-slice"
+    assert recordings.read(folder).sharing == "time-slice"
 
 
 @pytest.mark.slow
 def test_by_gpu(made_up_h100: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Recordings are read by GPU, or all of them."""
     monkeypatch.setattr(recordings, "folder", lambda: tmp_path)
-    assert recordings.read("recorded:all") == ()
+    assert recordings.shipped() == ()
     shutil.copytree(made_up_h100, tmp_path / "H100")
-    assert [recording.gpu for recording in recordings.read("recorded:H100")] == ["H100"]
-    assert [recording.gpu for recording in recordings.read("recorded:all")] == ["H100"]
-    with pytest.raises(InputError, match=r"H200.*recorded so far: H100"):
-        recordings.read("recorded:H100,H200")
-    with pytest.raises(InputError, match="each GPU once"):
-        recordings.read("recorded:H100,H100")
+    assert recordings.read("H100").gpu == "H100"
+    assert [recording.gpu for recording in recordings.shipped()] == ["H100"]
+    with pytest.raises(InputError, match=r"H200.*\(H100\)"):
+        recordings.read("H200")
 
 
 def test_emulated(tmp_path: Path) -> None:
-    """A recording of an emulated device is refused."""
+    """A recording of an emulated device has no mark of a measurement."""
     profile(emulated("A100"), tmp_path, budget_s=120.0, command="heshare profile --device emulated:A100")
-    with pytest.raises(InputError, match="never shown as measured") as refused:
-        recordings.read(f"recorded:{tmp_path}/A100")
-    assert refused.value.found == "emulated"
-    assert refused.value.exit_code == 2
+    recording = recordings.read(tmp_path / "A100")
+    assert (recording.provenance, recording.label) == ("emulated", "A100")
 
 
 def test_missing() -> None:
-    """Missing and unknown recordings are refused."""
+    """Missing recordings are refused, with the command that records one."""
     with pytest.raises(InputError) as refused:
-        recordings.read("recorded:NoSuchGpu")
+        recordings.read("NoSuchGpu")
     assert str(recordings.folder() / "NoSuchGpu") in str(refused.value)
     assert recordings.COMMAND in str(refused.value)
-    for source in ("measured", "recorded:H100,"):
-        with pytest.raises(InputError, match="recorded:GPU"):
-            recordings.read(source)
 
 
 def test_repeat_cv(rng: np.random.Generator) -> None:
@@ -88,7 +81,7 @@ def test_emulated_noise() -> None:
 
 def test_by_workload(made_up_h100: Path) -> None:
     """The noise of a recording is known by workload; one without repeats has none."""
-    table = recordings.read(f"recorded:{made_up_h100}")[0].table
+    table = recordings.read(made_up_h100).table
     noise = regenerate_profiles.noise_by_workload(table).set_index("workload")
     assert len(noise) == 16
     assert noise.drop("all")["settings"].sum() == noise.loc["all", "settings"] == (table["repeats"] > 1).sum()
@@ -104,7 +97,7 @@ def test_noise_of(made_up_h100: Path, tmp_path: Path) -> None:
     """Emulated profiles can use the noise of a recording."""
     (path,) = regenerate(tmp_path, gpus=("T4",), samples=40, noise_of=str(made_up_h100), progress=False)
     table = store.read(path)
-    expected = regenerate_profiles.time_and_power_cv(recordings.read(f"recorded:{made_up_h100}")[0].table)
+    expected = regenerate_profiles.time_and_power_cv(recordings.read(made_up_h100).table)
     assert set(table["provenance"]) == {"emulated"}
     assert regenerate_profiles.time_and_power_cv(table) == (
         pytest.approx(expected[0], rel=0.2),

@@ -10,7 +10,7 @@ from heshare.paper.notebooks import parameters
 
 def test_names_of_outputs() -> None:
     """An output is named after the paper's figure or table, or after its notebook with the next letter."""
-    for path in (*parameters.find(), *parameters.find(["90_live"])):
+    for path in parameters.find():
         further = [name for name in parameters.read(path).outputs if not re.match(r"(fig\d\d|table\d)_", name)]
         letters = [re.fullmatch(r"x(\d\d)([a-z])_[a-z][a-z0-9_]*", name) for name in further]
         assert all(letters), further

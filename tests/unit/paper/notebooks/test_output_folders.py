@@ -9,6 +9,7 @@ import pytest
 from heshare.paper.notebooks import output_folders, parameters
 from heshare.paper.provenance import commit
 from heshare.paper.provenance.run_record import RunRecord
+from heshare.paper.studies import sources
 from heshare.shared.errors import InputError
 from heshare.shared.files import root
 
@@ -46,13 +47,20 @@ def test_refused_folder(package: str | None, folder: Path) -> None:
     assert output_folders.choose(record(tasks=8), root() / "build/x") == root() / "build/x"
 
 
-@pytest.mark.parametrize("name", ["02_system", "90_live"])
+def test_folder_of_source(package: str | None) -> None:
+    """Another source has a folder of its own in every folder of outputs, also in `figures/`."""
+    h100 = sources.read("recorded:H100")
+    assert output_folders.choose(record(), root() / "figures", h100) == root() / "figures/recorded-H100"
+    assert output_folders.choose(record(), root() / "figures", sources.read("emulated")) == root() / "figures"
+
+
 @pytest.mark.slow
-def test_setup_by_hand(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_setup_by_hand(capsys: pytest.CaptureFixture[str]) -> None:
     """Set up by hand, a notebook writes to `build/mine`."""
     from heshare.paper.figures import style
     from heshare.paper.notebooks import notebook
 
+    name = "02_system"
     values = dict(parameters.read(parameters.find([name])[0]).defaults)
     with style.using():
         ctx = notebook.setup(name, values, outputs=["x02z_own"])

@@ -1,17 +1,11 @@
-"""Errors of the device model in figures: rows and their names, medians over laboratories, recorded GPUs."""
+"""Errors of the device model in figures: rows and their names, medians over laboratories."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pandas as pd
-import pytest
 from matplotlib import pyplot as plt
 
-from heshare.lab.calibration import own_record
 from heshare.lab.calibration.measurements import table
-from heshare.ops.recording import recordings
-from heshare.ops.recording.recordings import Recording
 from heshare.paper.studies import platform_errors
 
 LABORATORIES = pd.DataFrame(
@@ -68,23 +62,3 @@ def test_committed_coverage() -> None:
     assert rows["name"].is_unique
     assert not rows["name"].isna().any()
     assert rows["quantity"].tolist() == sorted(rows["quantity"], reverse=True)
-
-
-def test_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Errors on the shipped record are those of the tables; for a further one the model is fitted."""
-    shipped = Recording("H100", pd.DataFrame(), "mps", recordings.folder() / "H100" / recordings.TABLE)
-    found = platform_errors.of_recorded([shipped], ERRORS, LABORATORIES)
-    assert found[["fit", "quantity", "mape_pct"]].to_numpy().tolist() == [
-        [platform_errors.HALF, "time", 40.0],
-        [platform_errors.HALF, "power", 12.0],
-        [platform_errors.WITHOUT, "time", 40.0],
-        [platform_errors.WITHOUT, "power", 12.0],
-    ]
-
-    fitted = ERRORS.iloc[:2].assign(gpu="A30", model=["fitted", "shipped"])
-    monkeypatch.setattr(own_record, "errors", lambda profiles: fitted)
-    further = Recording("A30", pd.DataFrame(), "mps", Path("elsewhere/A30/profile.csv"))
-    found = platform_errors.of_recorded([shipped, further], ERRORS, LABORATORIES)
-    assert found["gpu"].tolist() == ["H100"] * 4 + ["A30"] * 2
-    assert found["fit"].tolist()[-2:] == [platform_errors.HALF, platform_errors.WITHOUT]
-    assert set(found["provenance"]) == {"measured"}

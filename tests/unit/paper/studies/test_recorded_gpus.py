@@ -12,13 +12,13 @@ import pytest
 from heshare.ops.recording import recordings
 from heshare.ops.recording.budget_plan import PAIRS
 from heshare.ops.recording.recordings import Recording
-from heshare.paper.studies import motivation, recorded_gpus
+from heshare.paper.studies import motivation, recorded_gpus, sources
 from heshare.prediction.features import is_reference
 
 
 @pytest.fixture(scope="module")
 def h100(made_up_h100: Path) -> Recording:
-    return recordings.read(f"recorded:{made_up_h100}")[0]
+    return recordings.read(made_up_h100)
 
 
 def without(record: Recording, gone: pd.Series) -> Recording:
@@ -40,22 +40,25 @@ def test_solo(h100: Recording) -> None:
     assert (row["time_s"], row["energy_j"], row["power_w"]) == (cell["time_s"], cell["energy_j"], cell["power_w"])
     assert row["time_low_s"] < row["time_s"] < row["time_high_s"]
 
-    both = recorded_gpus.append_measured(emulated, found)
-    pd.testing.assert_frame_equal(both.iloc[: len(emulated)], emulated)
-    assert recorded_gpus.counts(both) == {"emulated": 45, "measured": 15}
-
     once = replace(h100, table=h100.table.assign(repeats=1))
     assert recorded_gpus.solo([once], batch_sizes=[8])["time_low_s"].isna().all()
 
 
-def test_mark_measured() -> None:
-    """Measured rows are marked; with no record the emulated rows are unchanged."""
-    frame = pd.DataFrame({"gpu": ["T4", "T4"], "provenance": ["emulated", "measured"]})
-    assert recorded_gpus.mark_measured(frame)["gpu"].tolist() == ["T4", "T4 (measured)"]
+def test_mark_provenance() -> None:
+    """Rows that are not emulated are marked."""
+    kinds = ["emulated", "measured", "fitted"]
+    marked = recorded_gpus.mark_provenance(pd.DataFrame({"gpu": "T4", "provenance": kinds}))
+    assert marked["gpu"].tolist() == ["T4", "T4 (measured)", "T4 (fitted)"]
 
-    emulated = motivation.pairs(batch_size=8)
-    assert recorded_gpus.append_measured(emulated, recorded_gpus.pairs([], batch_size=8)) is emulated
-    assert recorded_gpus.mark_measured(emulated).equals(emulated)
+
+def test_default_source() -> None:
+    """Figs. 1 and 4 of the default source are of the emulated GPUs, and then of the shipped records."""
+    emulated = sources.read("emulated")
+    found = recorded_gpus.alone(emulated, batch_sizes=[8])
+    pd.testing.assert_frame_equal(found.iloc[:45], motivation.solo(batch_sizes=[8]))
+    assert recorded_gpus.counts(found) == {"emulated": 45, "measured": 15 * len(recordings.shipped())}
+    pairs = recorded_gpus.pairs_on(emulated, batch_size=8)
+    assert set(pairs[pairs["provenance"] == "measured"]["gpu"]) == {one.gpu for one in recordings.shipped()}
 
 
 def test_clocks(h100: Recording) -> None:
