@@ -23,6 +23,12 @@ def test_hypervolume() -> None:
     assert indicators.hypervolume(np.array([[9.0, 9.0]])) == 0.0
 
 
+def test_no_hypervolume() -> None:
+    """Fronts of which none is better than the mean of random plans in both measures are equal."""
+    indicators = FrontIndicators.of([np.array([[0.0, 9.0], [9.0, 0.0]])], REFERENCE)
+    assert indicators.hypervolume(np.array([[0.0, 9.0]])) == 1.0
+
+
 def test_ratio_of_hypervolumes() -> None:
     """The ratio of hypervolumes does not depend on other fronts."""
     alone = FrontIndicators.of([ONE, OTHER], REFERENCE)
