@@ -51,6 +51,7 @@ class Advice:
         alone: each workload alone.
         options: one after the other and each way of sharing, at the inference batch sizes given and at the best ones
             alone, at the default clock and at the best one if that gains. Measurements have only the default clock.
+        base: one after the other at its best, which the options are compared with.
         best: the option that is recommended.
         recommendation: in a sentence, what sharing adds to the best of one after the other.
         given: the same for the inference batch sizes given, if others are better.
@@ -62,6 +63,7 @@ class Advice:
     workloads: tuple[Workload, ...]
     alone: tuple[Alone, ...]
     options: tuple[Option, ...]
+    base: Option
     best: Option
     recommendation: str
     given: str
@@ -90,8 +92,9 @@ class Advice:
         for each in dict.fromkeys((self.options[0], *best)):
             sizes = dict.fromkeys(str(one.batch_size) for one in each.way.workloads)
             row = {"option": ">" * (each is self.best) + str(each), "batch": ", ".join(sizes)}
-            row |= {"power_w": f"{each.power_w:.0f}", "work": each.speed.change, "energy": each.energy.change}
-            rows.append(row)
+            row["power_w"] = f"{each.power_w:.0f}"
+            changes = {"work a second": each.speed.change, "energy": each.energy.change}
+            rows.append(row | (dict.fromkeys(changes, "compared with") if each is self.base else changes))
         return pd.DataFrame(rows)
 
     def export(self, target: str) -> str:
@@ -150,6 +153,7 @@ def advise(
         workloads=found,
         alone=case.alone(variants),
         options=tuple(options),
+        base=_separate(options, base),
         best=best,
         recommendation=case.sentence(base, options, best, variants, "on top of that"),
         given=given,
@@ -213,8 +217,7 @@ class _Case:
                 found += [option(self.gpu, way, mhz, variants, base) for mhz in clocks]
         found.sort(key=lambda each: each.way.name != ALONE)
 
-        (separate,) = [each for each in found if (each.way, each.sm_mhz) == (alone(sizes), base.sm_mhz)]
-        shared = _best_shared(found)
+        separate, shared = _separate(found, base), _best_shared(found)
         pays = shared is not None and shared.score > (1.0 + SMALL) * separate.score
         return base, found, shared if shared is not None and pays else separate
 
@@ -237,9 +240,10 @@ class _Case:
 
         # Whether it surely does more work is judged at the default clocks, since a lower one trades work for energy.
         sure = option(self.gpu, shared.way, None, variants, Base(base.workloads)).speed.low > 1.0
-        verdict = "does not pay" if best is not shared else "pays" if sure else "may pay, measure it"
+        verdict = "does not pay" if best is not shared else "pays" if sure else "may pay"
         changes = f"{shared.speed.change} work a second and {shared.energy.change} energy"
-        return f"Sharing {verdict} {where}: {changes} with {shared}."
+        measure = " (measure it)" * (verdict == "may pay")
+        return f"Sharing {verdict} {where}{measure}: {changes} with {shared}."
 
 
 def _parsed(workloads: object, precision: str, engine: str) -> tuple[tuple[Workload, ...], dict[Workload, Measured]]:
@@ -260,6 +264,10 @@ def _parsed(workloads: object, precision: str, engine: str) -> tuple[tuple[Workl
             found += [catalogue.resident(text, precision=precision, engine=engine).workload] * int(copies or 1)
     require("workloads", f"{len(found)} workloads", len(found) <= MOST, f"at most {MOST}", "Leave some out.")
     return tuple(found), measured
+
+
+def _separate(options: Sequence[Option], base: Base) -> Option:
+    return next(each for each in options if (each.way, each.sm_mhz) == (alone(base.workloads), base.sm_mhz))
 
 
 def _best_shared(options: Sequence[Option]) -> Option | None:

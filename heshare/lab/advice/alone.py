@@ -103,7 +103,8 @@ def reason(
         "waits between kernels": iteration.fixed_s / time_s,
     }
     longest = sorted(parts, key=lambda each: -parts[each])[:2]
-    said = [f"{each} {100.0 * parts[each]:.0f} % of the time" for each in longest if parts[each] >= LEAST_PART]
+    said = [f"{each} {100.0 * parts[each]:.0f} %" for each in longest if parts[each] >= LEAST_PART]
+    said[-1] += " of the time"
     said += [holds] * ("fills the SMs" not in longest)
     if estimate.sm_mhz < (sm_mhz or gpu.max_mhz):
         said.append(f"is held at {estimate.sm_mhz:.0f} MHz by the power limit")

@@ -31,6 +31,8 @@ CLOCKS = DEFAULTS.clocks
 """Clocks that are tried, evenly spread over the card's."""
 SMALL = 0.03
 """A gain by less loses to a simpler way: the model cannot tell so little."""
+MEASURED_SPREAD = 0.03
+"""Least relative standard uncertainty of what sharing changes, where it was measured; assumed."""
 
 
 class Range(NamedTuple):
@@ -125,7 +127,7 @@ def option(gpu: Gpu, way: Way, sm_mhz: int | None, variants: Sequence[Constants]
         (_estimates(gpu, way, sm_mhz, constants), _estimates(gpu, compared, base.sm_mhz, constants))
         for constants in variants
     ]
-    relative = [_relative(own, earlier) for own, earlier in found]
+    relative = [_relative(own, earlier, way.name) for own, earlier in found]
     speed, energy = (_envelope([each[place] for each in relative]) for place in (0, 1))
 
     speed = speed._replace(high=min(speed.high, _most_speed(gpu, way, [before for _, before in found], variants)))
@@ -150,7 +152,7 @@ def _most_speed(gpu: Gpu, way: Way, bases: Sequence[Sequence[Estimate]], variant
     # Neither a co-runner nor a lower clock makes a workload faster than it is alone at the default clock.
     whole = [_estimates(gpu, alone(way.workloads), None, constants) for constants in variants]
     highs = [
-        max(_relative([own[at]], [base[at]])[0].high for own, base in zip(whole, bases, strict=True))
+        max(_relative([own[at]], [base[at]], ALONE)[0].high for own, base in zip(whole, bases, strict=True))
         for at in range(len(way.residents))
     ]
     return len(highs) / sum(1.0 / high for high in highs) if way.name == ALONE else sum(highs)
@@ -174,30 +176,31 @@ def _times(found: Sequence[Estimate]) -> list[Range]:
     return [Range(task.time_s, *task.uncertainty_parts.interval(task.time_s)) for task in tasks]
 
 
-def _relative(own: Sequence[Estimate], base: Sequence[Estimate]) -> tuple[Range, Range]:
-    # Speed and energy over those of the same work in the base.
+def _relative(own: Sequence[Estimate], base: Sequence[Estimate], way: str) -> tuple[Range, Range]:
+    # Speed and energy of a way over those of the same work in the base.
     tasks, before = [task for each in own for task in each.tasks], [each.tasks[0] for each in base]
     pairs = list(zip(tasks, before, strict=True))
     rates = [(task.batch_size / task.time_s) / (one.batch_size / one.time_s) for task, one in pairs]
-    if len(own) == len(base):  # one after the other
+    if way == ALONE:
         speed, powers = len(base) / sum(1.0 / rate for rate in rates), list(zip(own, base, strict=True))
         energy = sum(one.power_w / rate for rate, one in zip(rates, own, strict=True)) / sum(e.power_w for e in base)
     else:
         speed, powers = sum(rates), [(own[0], each) for each in base]
         energy = own[0].power_w / sum(rate * each.power_w for rate, each in zip(rates, base, strict=True))
 
-    # The spread of a ratio of inference batch sizes is that of ratios within one program.
-    resized = any(task.batch_size != one.batch_size for task, one in pairs)
-    spreads = [_added(task.uncertainty_parts, one.uncertainty_parts, resized) for task, one in pairs]
-    of_time = sum(rate * spread for rate, spread in zip(rates, spreads, strict=True)) / sum(rates)
-    of_power = max(_added(one.power_uncertainty_parts, each.power_uncertainty_parts, resized) for one, each in powers)
+    # What other inference batch sizes and co-runners under MPS change has the spread of a ratio within one program.
+    anew = way == MPS or any(task.batch_size != one.batch_size for task, one in pairs)
+    spreads = [_added(task.uncertainty_parts, one.uncertainty_parts, anew) for task, one in pairs]
+    least = 0.0 if way == ALONE else MEASURED_SPREAD
+    of_time = max(least, sum(rate * spread for rate, spread in zip(rates, spreads, strict=True)) / sum(rates))
+    of_power = max(_added(one.power_uncertainty_parts, each.power_uncertainty_parts, anew) for one, each in powers)
     return _around(speed, NORMAL_90 * of_time), _around(energy, NORMAL_90 * math.hypot(of_time, of_power))
 
 
-def _added(parts: Uncertainty, base: Uncertainty, resized: bool) -> float:
-    # Of the ratio of both: a way of sharing adds its own spread, but under MPS the whole was measured beside others.
+def _added(parts: Uncertainty, base: Uncertainty, anew: bool) -> float:
+    # Time slices, instances and limits add their own spread to that of the time alone.
     own, other = parts.within_framework, base.within_framework
-    return own if resized else min(own, math.sqrt(abs(own**2 - other**2)))
+    return own if anew else min(own, math.sqrt(abs(own**2 - other**2)))
 
 
 def _around(value: float, spread: float) -> Range:
@@ -218,7 +221,7 @@ def best_clock(gpu: Gpu, way: Way, constants: Constants) -> int | None:
     base = _estimates(gpu, alone(way.workloads), None, constants)
     scores = {}
     for mhz in tried_clocks(gpu):
-        speed, energy = _relative(_estimates(gpu, way, mhz, constants), base)
+        speed, energy = _relative(_estimates(gpu, way, mhz, constants), base, way.name)
         scores[mhz] = score(speed.value, energy.value)
     return simplest(scores)
 
