@@ -22,17 +22,15 @@ def advise(
     ],
     precision: Annotated[str, typer.Option(help=PRECISION_HELP)] = DEFAULT_PRECISION,
     engine: Annotated[str, typer.Option(help="eager, or tensorrt (no host floor).")] = "eager",
-    export: Annotated[
-        str | None, typer.Option(help="Print the recommendation as mps (shell) or slurm.")
-    ] = None,
+    export: Annotated[str | None, typer.Option(help="Print the recommendation as mps (shell) or slurm.")] = None,
     json: Json = False,
 ) -> None:
     """Recommend whether and how to share a GPU: each workload alone at its best, then what sharing adds.
 
-    Changes are relative to the same work one after the other at the GPU's default clock; s is of a batch, J of a sample;
-    ranges are 90 % intervals. Measurements of a workload alone on this GPU are written per_s (iterations per second),
-    sm (SM activity, %) and, if known, w (board power, W), dram (memory activity, %), gpu (nvidia-smi's utilisation, %)
-    and mib (memory, MiB); log:FILE takes w and gpu from a CSV log of nvidia-smi.
+    The best of a workload alone has the highest mean of work a second and work a joule; brackets are 90 % intervals.
+    Measurements of a workload alone on this GPU are written per_s (iterations per second), sm (SM activity, %) and, if
+    known, w (board power, W), dram (memory activity, %), gpu (nvidia-smi's utilisation, %) and mib (memory, MiB);
+    log:FILE takes w and gpu from a CSV log of nvidia-smi.
     """
     advice = advise_on(gpu, workloads, precision=precision, engine=engine)
     if export is not None:
@@ -40,7 +38,11 @@ def advise(
         return
     if json:
         sentences = {name: getattr(advice, name) for name in ("recommendation", "given", "changes", "notes")}
-        alone = [str(each) for each in advice.alone]
+        alone = [
+            {"workload": each.name, "batch_size": each.best.way.workloads[0].batch_size, "sm_mhz": each.best.sm_mhz}
+            | {"speed": each.best.speed.value, "energy": each.best.energy.value, "sentence": str(each)}
+            for each in advice.alone
+        ]
         rows = to_records(advice.to_frame())
         print_json({"gpu": advice.gpu.name, "alone": alone, **sentences, "rows": rows})
         return

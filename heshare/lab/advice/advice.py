@@ -86,12 +86,16 @@ class Advice:
 
     def summary(self) -> pd.DataFrame:
         """Return one after the other as given and at its best, and each way of sharing at its best, a row each."""
+        shown = [self.options[0]]
+        for name in dict.fromkeys(each.way.name for each in self.options):
+            group = {each: each.score for each in self.options if each.way.name == name}
+            shown.append(next((each for each in (self.best, self.base) if each in group), None) or simplest(group))
+
         rows = []
-        groups = {each.way.name: [one for one in self.options if one.way.name == each.way.name] for each in self.options}
-        best = [simplest({each: each.score for each in group}) for group in groups.values()]
-        for each in dict.fromkeys((self.options[0], *best)):
-            sizes = dict.fromkeys(str(one.batch_size) for one in each.way.workloads)
-            row = {"option": ">" * (each is self.best) + str(each), "batch": ", ".join(sizes)}
+        for each in dict.fromkeys(shown):
+            row = {"option": ">" * (each is self.best) + str(each)}
+            if any(one.phase != MEASURED for one in self.workloads):
+                row["batch"] = ", ".join(dict.fromkeys(str(one.batch_size) for one in each.way.workloads))
             row["power_w"] = f"{each.power_w:.0f}"
             changes = {"work a second": each.speed.change, "energy": each.energy.change}
             rows.append(row | (dict.fromkeys(changes, "compared with") if each is self.base else changes))
@@ -102,7 +106,8 @@ class Advice:
         return export(target, self.gpu, self.best, [name_of(one) for one in self.best.way.workloads])
 
     def __str__(self) -> str:
-        return "\n".join(filter(None, [*map(str, self.alone), self.recommendation, self.given, self.changes, *self.notes]))
+        sentences = (*map(str, self.alone), self.recommendation, self.given, self.changes, *self.notes)
+        return "\n".join(filter(None, sentences))
 
 
 def name_of(workload: Workload) -> str:
@@ -132,17 +137,12 @@ def advise(
     Example:
         >>> import heshare as hs
         >>> advice = hs.advise("A100", "2xresnet50:1")
-        >>> print(advice.recommendation)
-        Sharing
+        >>> print(advice.best, "does", advice.best.speed.change, "work a second")
+        MIG at 4g, 3g, 1185 MHz does +15 % [+9, +21] work a second
     """
-    found, measured = _parsed(workloads, precision, engine)
-    case = _Case(catalogue.gpu(gpu), found, measured)
-    for one, needed_mib in zip(found, case.needs_mib(found), strict=True):
-        if needed_mib > case.gpu.memory_mib:
-            expected = f"at most the {case.gpu.memory_mib:.0f} MiB of {case.gpu.name}"
-            raise InputError(f"{one}, which needs {needed_mib:.0f} MiB or more", expected, "Choose a larger GPU.")
-
-    variants = [case.constants(end=end) for end in (0, -1, 1)]
+    case = case_of(gpu, workloads, precision=precision, engine=engine)
+    found = case.workloads
+    variants = case.variants()
     base, options, best = case.compared(variants)
     given = ""
     if base.workloads != found and len(found) > 1:
@@ -163,7 +163,9 @@ def advise(
 
 
 @dataclass(frozen=True, slots=True)
-class _Case:
+class Case:
+    """A question to `advise`: workloads on a card, with what was measured of some; `keep_sizes` keeps batch sizes."""
+
     gpu: Gpu
     workloads: tuple[Workload, ...]
     measured: Mapping[Workload, Measured]
@@ -172,6 +174,10 @@ class _Case:
     def needs_mib(self, workloads: Iterable[Workload]) -> tuple[float, ...]:
         known = {workload: one.memory_mib for workload, one in self.measured.items()}
         return tuple(known[one] if one in known else least_memory_mib(one) for one in workloads)
+
+    def variants(self) -> list[Constants]:
+        """Return constants with likely inputs, and with both ends of unknown ones."""
+        return [self.constants(end=end) for end in (0, -1, 1)]
 
     def constants(self, end: int = 0, host: float = 1.0) -> Constants:
         """Return constants with the hosts' time times `host`, at the lower (-1) or upper (1) end of unknown inputs."""
@@ -191,22 +197,25 @@ class _Case:
         return (one, None) if one in self.measured else tuned(self.gpu, one, constants)
 
     def alone(self, variants: Sequence[Constants]) -> tuple[Alone, ...]:
+        """Return each workload alone, as given and at its best; copies once."""
         found = []
         for one in dict.fromkeys(self.workloads):
             known = self.measured.get(one)
+            knows_host = known is None or known.gpu_pct is not None
+            given = option(self.gpu, alone([one]), None, variants, Base((one,)))
+            said = reason(self.gpu, one, variants[0], knows_host=knows_host)
+            best, best_said = given, said
+
             better, mhz = self.best_alone(one, variants[0])
-            given, base = alone([one]), Base((one,))
-            options = [option(self.gpu, given, None, variants, base)] * 2
-            reasons = [reason(self.gpu, one, variants[0], knows_host=not known or known.gpu_pct is not None)] * 2
             if (better, mhz) != (one, None):
-                options[1] = option(self.gpu, alone([better]), mhz, variants, base)
-                reasons[1] = reason(self.gpu, better, variants[0], mhz)
-            knows_power = not known or known.power_w is not None
-            found.append(Alone(name_of(one), *options, *reasons, measured=bool(known), knows_power=knows_power))
+                best = option(self.gpu, alone([better]), mhz, variants, Base((one,)))
+                best_said = reason(self.gpu, better, variants[0], mhz)
+            knows_power = known is None or known.power_w is not None
+            found.append(Alone(name_of(one), given, best, said, best_said, known is not None, knows_power))
         return tuple(found)
 
     def compared(self, variants: Sequence[Constants]) -> tuple[Base, list[Option], Option]:
-        """Return one after the other at its best, the options relative to that, the simplest first, and the best one."""
+        """Return one after the other at its best, the options relative to it, the simplest first, and the best one."""
         best = {one: one if self.keep_sizes else self.best_alone(one, variants[0])[0] for one in self.workloads}
         sizes = tuple(best[one] for one in self.workloads)
         base = Base(sizes, self.best_clock(alone(sizes), variants[0]))
@@ -230,7 +239,7 @@ class _Case:
     ) -> str:
         """Return whether sharing pays, and what it changes relative to the base."""
         if len(self.workloads) == 1:
-            one = name_of(self.workloads[0])
+            one = name_of(self.workloads[0]) + "=..." * bool(self.measured)
             return f"One workload is not shared. To see what copies add: heshare advise {self.gpu.name} 2x{one}"
         shared = _best_shared(options)
         if shared is None:
@@ -244,6 +253,23 @@ class _Case:
         changes = f"{shared.speed.change} work a second and {shared.energy.change} energy"
         measure = " (measure it)" * (verdict == "may pay")
         return f"Sharing {verdict} {where}{measure}: {changes} with {shared}."
+
+
+def case_of(
+    gpu: str,
+    workloads: Sequence[str | Measured] | str | Measured,
+    *,
+    precision: str = DEFAULT_PRECISION,
+    engine: str = "eager",
+) -> Case:
+    """Return the question to `advise`, with its arguments and errors."""
+    found, measured = _parsed(workloads, precision, engine)
+    case = Case(catalogue.gpu(gpu), found, measured)
+    for one, needed_mib in zip(found, case.needs_mib(found), strict=True):
+        if needed_mib > case.gpu.memory_mib:
+            expected = f"at most the {case.gpu.memory_mib:.0f} MiB of {case.gpu.name}"
+            raise InputError(f"{one}, which needs {needed_mib:.0f} MiB or more", expected, "Choose a larger GPU.")
+    return case
 
 
 def _parsed(workloads: object, precision: str, engine: str) -> tuple[tuple[Workload, ...], dict[Workload, Measured]]:
@@ -287,7 +313,7 @@ def _notes(gpu: Gpu, options: Sequence[Option], best: Option) -> tuple[str, ...]
     return (note[:1].upper() + note[1:],) if note else ()
 
 
-def _changes(case: _Case, *, pays: bool) -> str:
+def _changes(case: Case, *, pays: bool) -> str:
     """Return the nearest change of the hosts' time that reverses whether sharing pays."""
     for host in HOST_FACTORS:
         *_, best = case.compared([case.constants(host=host)])

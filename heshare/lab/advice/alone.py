@@ -8,7 +8,7 @@ from heshare.devices.device_model import co_run, co_run_rates, resident_iteratio
 from heshare.lab.advice.options import Option, score, simplest, tried_clocks
 from heshare.world import catalogue
 from heshare.world.gpu import Gpu
-from heshare.world.workload import MEASURED, Resident, Workload
+from heshare.world.workload import Resident, Workload
 
 SIZES = tuple(2**power for power in range(9))
 """Inference batch sizes that are tried; few records of the device model have larger ones."""
@@ -53,7 +53,8 @@ class Alone:
             place += f" and {self.best.sm_mhz} MHz (or a power limit of {self.best.power_w:.0f} W)"
         joules = f"{_number(self.best.energy_j[0].value)} J each"
         time = f"{_number(1e3 * self.best.time_s[0].value)} ms a batch"
-        return f"{text}\n  Best alone, at {place}: {self.best.speed.change} a second, {joules}, {time}; {self.best_reason}."
+        gain = f"{self.best.speed.change} a second, {joules}, {time}; {self.best_reason}"
+        return f"{text}\n  Best alone, at {place}: {gain}."
 
 
 def tuned(gpu: Gpu, workload: Workload, constants: Constants) -> tuple[Workload, int | None]:
