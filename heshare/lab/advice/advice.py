@@ -214,13 +214,25 @@ class Case:
             found.append(Alone(name_of(one), given, best, said, best_said, known is not None, knows_power))
         return tuple(found)
 
+    def fitting(self, sizes: tuple[Workload, ...]) -> tuple[Workload, ...]:
+        """Return workloads with inference batch sizes halved until all fit the card at once; not below those given."""
+        found = sizes
+        while found != self.workloads and sum(self.needs_mib(found)) > self.gpu.memory_mib:
+            pairs = zip(found, self.workloads, strict=True)
+            halves = (max(min(own.batch_size, one.batch_size), one.batch_size // 2) for one, own in pairs)
+            halved = [replace(one, batch_size=half) for one, half in zip(found, halves, strict=True)]
+            if tuple(halved) == found:
+                break
+            found = tuple(halved)
+        return found
+
     def compared(self, variants: Sequence[Constants]) -> tuple[Base, list[Option], Option]:
         """Return one after the other at its best, the options relative to it, the simplest first, and the best one."""
         best = {one: one if self.keep_sizes else self.best_alone(one, variants[0])[0] for one in self.workloads}
         sizes = tuple(best[one] for one in self.workloads)
         base = Base(sizes, self.best_clock(alone(sizes), variants[0]))
         found = []
-        for workloads in dict.fromkeys((self.workloads, sizes)):
+        for workloads in dict.fromkeys((self.workloads, self.fitting(sizes), sizes)):
             for way in ways(self.gpu, workloads, self.needs_mib(workloads), variants[0]):
                 clocks = dict.fromkeys((None, self.best_clock(way, variants[0])))
                 found += [option(self.gpu, way, mhz, variants, base) for mhz in clocks]

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 import heshare as hs
 from heshare.cli import app
 from heshare.shared.errors import InputError
+from heshare.world import catalogue
 
 
 def test_one():
@@ -26,6 +27,16 @@ def test_no_room():
     assert {each.way.name for each in advice.options} == {"alone"}
     assert "18000 MiB" in str(advice)
     assert advice.recommendation.startswith("Sharing does not pay")
+
+
+def test_smaller_sizes():
+    """Where the best inference batch sizes leave no room for copies, sharing is tried at the largest ones that fit."""
+    advice = hs.advise("H100", "2xllama3_8b:8", precision="fp16")
+    (alone,) = advice.alone
+    shared = {each.way.workloads[0].batch_size for each in advice.options if each.way.name == "mps"}
+    (best,) = alone.best.way.workloads
+    assert 2 * catalogue.memory_mib(best) > advice.gpu.memory_mib
+    assert 8 < max(shared) < best.batch_size
 
 
 @pytest.mark.slow
