@@ -234,7 +234,7 @@ def _checked_request(
 @lru_cache(maxsize=16_384)
 def _shared(constants: Constants, gpu: Gpu, residents: tuple[Resident, ...]) -> _Shared:
     power = _power(constants, gpu)
-    iterations = [_iteration(constants, gpu.name, resident) for resident in residents]
+    iterations = [resident_iteration(constants, gpu.name, resident) for resident in residents]
     card = card_row(power, constants.contention[gpu.name], gpu)
 
     model = sharing_model(gpu, residents)
@@ -366,7 +366,8 @@ def sharing_error(found: str, expected: str, gpu: Gpu) -> InputError:
     return InputError(f"{found} on {gpu.name}", expected, "Share in another way.", column="sharing")
 
 
-def _iteration(constants: Constants, gpu: str, resident: Resident) -> Iteration:
+def resident_iteration(constants: Constants, gpu: str, resident: Resident) -> Iteration:
+    """Return the iteration of a resident of any phase on the GPU of that name; `InputError` for an unknown phase."""
     phase = resident.workload.phase
     if phase not in _ITERATION_MODELS:
         plugins.load(plugins.DEVICE_MODELS, phase)

@@ -1,10 +1,10 @@
 """Ways to run several workloads on one card: one after the other, in time slices, under MPS, in MIG instances."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -24,10 +24,15 @@ from heshare.world.gpu import Gpu, spread_clocks
 from heshare.world.task import Task
 from heshare.world.workload import Resident, Workload
 
+T = TypeVar("T")
 ALONE, MPS, MIG = "alone", "mps", "mig"
 TITLES = {ALONE: "one after the other", MPS: "MPS", TIME_SLICE: "time slices", MIG: "MIG"}
 CLOCKS = DEFAULTS.clocks
 """Clocks that are tried, evenly spread over the card's."""
+SMALL = 0.03
+"""A gain by less loses to a simpler way: the model cannot tell so little."""
+MEASURED_SPREAD = 0.03
+"""Least relative standard uncertainty of what sharing changes, where it was measured; assumed."""
 
 
 class Range(NamedTuple):
@@ -40,12 +45,23 @@ class Range(NamedTuple):
     def __str__(self) -> str:
         return f"{self.value:.3g} [{self.low:.3g}, {self.high:.3g}]"
 
+    @property
+    def change(self) -> str:
+        """Return it as a change relative to 1, such as `+12 % [-3, +30]`."""
+        value, low, high = (f"{100.0 * (each - 1.0):+.0f}" for each in self)
+        return f"{value} % [{low}, {high}]"
+
 
 class Way(NamedTuple):
     """A way to run workloads: `alone`, `mps`, `time-slice` or `mig`, and its residents."""
 
     name: str
     residents: tuple[Resident, ...]
+
+    @property
+    def workloads(self) -> tuple[Workload, ...]:
+        """Return the workloads of the residents."""
+        return tuple(one.workload for one in self.residents)
 
     @property
     def shares(self) -> tuple[str, ...]:
@@ -59,22 +75,22 @@ class Way(NamedTuple):
 class Option:
     """A way to run workloads at one clock.
 
-    All ways are compared for the same work. With the rates r_i, a shared card does in a second what takes `sum r_i t_i`
-    seconds one after the other at the default clock, its *speed*, and `sum r_i t_i P_i` joules, over which its power is
-    its *energy* (t_i, P_i: time of an iteration and power alone). One after the other, each workload has the same time
-    at the default clock. The joules of an iteration are those alone times that energy.
+    All ways are compared for the same work, in samples, with a *base*: workloads one after the other, each for the same
+    time. With the samples a second r_i, a shared card does in a second what takes the base `sum r_i t_i` seconds, its
+    *speed*, and `sum r_i t_i P_i` joules, over which its power is its *energy* (t_i, P_i: time of a sample and power
+    in the base). The joules of a sample are those of the base times that energy.
 
-    Intervals are 90 %. Those of speed and energy contain what sharing adds to the uncertainty alone (co-runners, limit)
-    within one program on one host, and both ends of the unknown inputs: the host's speed, or `measured.busy_parts`.
+    Intervals are 90 %. Those of speed and energy contain what a change of sharing or inference batch size adds within
+    one program on one host, and both ends of the unknown inputs: the host's speed, or `measured.busy_parts`.
 
     Attributes:
         way: how.
         sm_mhz: the requested clock, MHz; None is the card's default.
         power_w: board power, W; one after the other, the mean.
-        speed, energy: work a second and joules, over those of the same work one after the other at the default clock.
-        per_s: iterations a second of each workload; one after the other, over the time of all.
+        speed, energy: work a second and joules, over those of the same work in the base.
+        per_s: samples a second of each workload; one after the other, over the time of all.
         time_s: seconds of an iteration of each while it runs.
-        energy_j: its joules.
+        energy_j: joules of a sample of each.
     """
 
     way: Way
@@ -88,39 +104,63 @@ class Option:
 
     @property
     def score(self) -> float:
-        """Return the work over the energy and the time that it takes: the recommended option has the highest score."""
-        return self.speed.value / self.energy.value
+        """Return the mean of the work a second and the work a joule, over the base's, by which options are compared."""
+        return score(self.speed.value, self.energy.value)
 
     def __str__(self) -> str:
         shares = " at " + ", ".join(self.way.shares) + " %" * (self.way.name == MPS) if self.way.shares[0] else ""
         return TITLES[self.way.name] + shares + ("" if self.sm_mhz is None else f", {self.sm_mhz} MHz")
 
 
-def option(gpu: Gpu, way: Way, sm_mhz: int | None, variants: Sequence[Constants]) -> Option:
+class Base(NamedTuple):
+    """What an option is compared with: workloads one after the other, at a clock (MHz; None is the card's default)."""
+
+    workloads: tuple[Workload, ...]
+    sm_mhz: int | None = None
+
+
+def option(gpu: Gpu, way: Way, sm_mhz: int | None, variants: Sequence[Constants], base: Base) -> Option:
     """Return an option by the constants `variants[0]`, with intervals that cover the estimates of all variants."""
     n = len(way.residents)
-    alone = alone_of(way)
+    compared = alone(base.workloads)
     found = [
-        (_estimates(gpu, way, sm_mhz, constants), _estimates(gpu, alone, None, constants)) for constants in variants
+        (_estimates(gpu, way, sm_mhz, constants), _estimates(gpu, compared, base.sm_mhz, constants))
+        for constants in variants
     ]
-    relative = [_relative(own, base) for own, base in found]
+    relative = [_relative(own, earlier, way.name) for own, earlier in found]
     speed, energy = (_envelope([each[place] for each in relative]) for place in (0, 1))
-    # Neither a co-runner nor a lower clock speeds anything up.
-    speed = speed._replace(high=min(speed.high, 1.0 if way.name == ALONE else n))
+
+    speed = speed._replace(high=min(speed.high, _most_speed(gpu, way, [before for _, before in found], variants)))
     times = [_envelope([_times(own)[at] for own, _ in found]) for at in range(n)]
+    samples = [each.tasks[0].batch_size for each in found[0][1]]
     apart, joules = 0.5 * math.log(energy.high / energy.low), []
-    for each in found[0][1]:
+    for each, size in zip(found[0][1], samples, strict=True):
         spread = NORMAL_90 * math.hypot(each.tasks[0].uncertainty, each.power_uncertainty)
-        joules.append(_around(each.power_w * each.tasks[0].time_s * energy.value, math.hypot(spread, apart)))
-    per_s, power_w = [1.0 / each.value for each in times], found[0][0][0].power_w
+        sample_j = each.power_w * each.tasks[0].time_s / size
+        joules.append(_around(sample_j * energy.value, math.hypot(spread, apart)))
+
+    per_s = [one.batch_size / each.value for one, each in zip(way.workloads, times, strict=True)]
+    power_w = found[0][0][0].power_w
     if way.name == ALONE:
-        per_s = [speed.value / (n * each.tasks[0].time_s) for each in found[0][1]]
+        pairs = zip(found[0][1], samples, strict=True)
+        per_s = [speed.value * size / (n * each.tasks[0].time_s) for each, size in pairs]
         power_w = energy.value * speed.value * sum(each.power_w for each in found[0][1]) / n
     return Option(way, sm_mhz, power_w, speed, energy, tuple(per_s), tuple(times), tuple(joules))
 
 
-def alone_of(way: Way) -> Way:
-    return Way(ALONE, tuple(Resident(one.workload) for one in way.residents))
+def _most_speed(gpu: Gpu, way: Way, bases: Sequence[Sequence[Estimate]], variants: Sequence[Constants]) -> float:
+    # Neither a co-runner nor a lower clock makes a workload faster than it is alone at the default clock.
+    whole = [_estimates(gpu, alone(way.workloads), None, constants) for constants in variants]
+    highs = [
+        max(_relative([own[at]], [base[at]], ALONE)[0].high for own, base in zip(whole, bases, strict=True))
+        for at in range(len(way.residents))
+    ]
+    return len(highs) / sum(1.0 / high for high in highs) if way.name == ALONE else sum(highs)
+
+
+def alone(workloads: Sequence[Workload]) -> Way:
+    """Return the way of one after the other."""
+    return Way(ALONE, tuple(map(Resident, workloads)))
 
 
 def _estimates(gpu: Gpu, way: Way, sm_mhz: int | None, constants: Constants) -> list[Estimate]:
@@ -136,27 +176,31 @@ def _times(found: Sequence[Estimate]) -> list[Range]:
     return [Range(task.time_s, *task.uncertainty_parts.interval(task.time_s)) for task in tasks]
 
 
-def _relative(own: Sequence[Estimate], base: Sequence[Estimate]) -> tuple[Range, Range]:
-    # Speed and energy over those of the same work one after the other.
+def _relative(own: Sequence[Estimate], base: Sequence[Estimate], way: str) -> tuple[Range, Range]:
+    # Speed and energy of a way over those of the same work in the base.
     tasks, before = [task for each in own for task in each.tasks], [each.tasks[0] for each in base]
     pairs = list(zip(tasks, before, strict=True))
-    rates = [one.time_s / task.time_s for task, one in pairs]
-    if len(own) > 1:  # one after the other
+    rates = [(task.batch_size / task.time_s) / (one.batch_size / one.time_s) for task, one in pairs]
+    if way == ALONE:
         speed, powers = len(base) / sum(1.0 / rate for rate in rates), list(zip(own, base, strict=True))
         energy = sum(one.power_w / rate for rate, one in zip(rates, own, strict=True)) / sum(e.power_w for e in base)
     else:
         speed, powers = sum(rates), [(own[0], each) for each in base]
         energy = own[0].power_w / sum(rate * each.power_w for rate, each in zip(rates, base, strict=True))
-    spreads = [_added(task.uncertainty_parts, one.uncertainty_parts) for task, one in pairs]
-    of_time = sum(rate * spread for rate, spread in zip(rates, spreads, strict=True)) / sum(rates)
-    of_power = max(_added(one.power_uncertainty_parts, each.power_uncertainty_parts) for one, each in powers)
+
+    # What other inference batch sizes and co-runners under MPS change has the spread of a ratio within one program.
+    anew = way == MPS or any(task.batch_size != one.batch_size for task, one in pairs)
+    spreads = [_added(task.uncertainty_parts, one.uncertainty_parts, anew) for task, one in pairs]
+    least = 0.0 if way == ALONE else MEASURED_SPREAD
+    of_time = max(least, sum(rate * spread for rate, spread in zip(rates, spreads, strict=True)) / sum(rates))
+    of_power = max(_added(one.power_uncertainty_parts, each.power_uncertainty_parts, anew) for one, each in powers)
     return _around(speed, NORMAL_90 * of_time), _around(energy, NORMAL_90 * math.hypot(of_time, of_power))
 
 
-def _added(parts: Uncertainty, base: Uncertainty) -> float:
-    # Of the ratio of both: a way of sharing adds its own spread, but under MPS the whole was measured beside others.
+def _added(parts: Uncertainty, base: Uncertainty, anew: bool) -> float:
+    # Time slices, instances and limits add their own spread to that of the time alone.
     own, other = parts.within_framework, base.within_framework
-    return min(own, math.sqrt(abs(own**2 - other**2)))
+    return own if anew else min(own, math.sqrt(abs(own**2 - other**2)))
 
 
 def _around(value: float, spread: float) -> Range:
@@ -167,20 +211,41 @@ def _envelope(ranges: Sequence[Range]) -> Range:
     return Range(ranges[0].value, min(one.low for one in ranges), max(one.high for one in ranges))
 
 
-def best_clock(gpu: Gpu, way: Way, constants: Constants) -> int:
-    """Return the SM clock at which a way takes the least energy for its work, MHz, of `CLOCKS` of the card's."""
-    base = _estimates(gpu, alone_of(way), None, constants)
-    clocks = reversed(spread_clocks(gpu.clocks_mhz, CLOCKS))
-    return min(clocks, key=lambda mhz: _relative(_estimates(gpu, way, mhz, constants), base)[1].value)
+def tried_clocks(gpu: Gpu) -> tuple[int | None, ...]:
+    """Return the clocks that are tried, MHz: the default one (None), then `CLOCKS` of the card's from the top."""
+    return None, *reversed(spread_clocks(gpu.clocks_mhz, CLOCKS))
+
+
+def best_clock(gpu: Gpu, way: Way, constants: Constants) -> int | None:
+    """Return the clock of `tried_clocks` with the highest score, by `simplest`."""
+    base = _estimates(gpu, alone(way.workloads), None, constants)
+    scores = {}
+    for mhz in tried_clocks(gpu):
+        speed, energy = _relative(_estimates(gpu, way, mhz, constants), base, way.name)
+        scores[mhz] = score(speed.value, energy.value)
+    return simplest(scores)
+
+
+def score(speed: float, energy: float) -> float:
+    """Return the geometric mean of the work a second and the work a joule."""
+    return math.sqrt(speed / energy)
+
+
+def simplest(scores: Mapping[T, float]) -> T:
+    """Return the first of things, the simplest first, whose score is within `SMALL` of the highest."""
+    most = max(scores.values())
+    return next(one for one, score in scores.items() if score * (1.0 + SMALL) >= most)
 
 
 def ways(gpu: Gpu, workloads: Sequence[Workload], needs_mib: Sequence[float], constants: Constants) -> list[Way]:
-    """Return the ways to run workloads on a card, the simplest first.
+    """Return the ways to run workloads on a card, the simplest first; for one, itself alone.
 
     Under MPS all have 100 %, equal shares, or the shares of HeShare's step (Algorithm 1, lines 6-10, with the goal of
     Eq. 16). MIG has the partition with the least mean slowdown (MISO's search) in whose instances the workloads fit.
     """
-    n, found = len(workloads), [Way(ALONE, tuple(map(Resident, workloads)))]
+    n, found = len(workloads), [alone(workloads)]
+    if n == 1:
+        return found
     if sum(needs_mib) <= gpu.memory_mib:
         shares = ((100,) * n, (100 // n,) * n, _best_shares(gpu, workloads, constants))
         found.append(Way(TIME_SLICE, tuple(Resident(one, sharing=TIME_SLICE) for one in workloads)))

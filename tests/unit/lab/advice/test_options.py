@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 import heshare as hs
-from heshare.lab.advice.options import ALONE, MIG, MPS, TITLES
+from heshare.lab.advice.advice import Advice
+from heshare.lab.advice.options import ALONE, MIG, MPS, SMALL, TITLES
 
 SETS = [
     ("A100", ["resnet50:8", "vgg19:8"], {}),
@@ -17,7 +18,7 @@ SETS = [
 
 
 @pytest.fixture(scope="module", params=SETS, ids=lambda each: each[0])
-def advice(request: pytest.FixtureRequest) -> hs.Advice:  # type: ignore[name-defined]
+def advice(request: pytest.FixtureRequest) -> Advice:
     gpu, workloads, more = request.param
     return hs.advise(gpu, workloads, **more)
 
@@ -39,25 +40,40 @@ def test_energy_and_power(advice):
 
 
 def test_same_work(advice):
-    """Speed and energy are those of the same work done one after the other."""
-    base = advice.options[0]
+    """Speed and energy are those of the same samples done one after the other at the best."""
+    base = advice.base
     assert (base.way.name, base.speed.value, base.energy.value) == (ALONE, 1.0, 1.0)
+    n = len(advice.workloads)
+    # Seconds and joules of a sample in the base, from the rates over the time of all.
+    alone_s = [1.0 / (n * rate) for rate in base.per_s]
+    alone_j = [found.value for found in base.energy_j]
     for each in advice.options:
-        # What it does in a second, done one after the other at the default clock.
-        alone_s = sum(rate * found.value for rate, found in zip(each.per_s, base.time_s, strict=True))
-        alone_j = sum(rate * found.value for rate, found in zip(each.per_s, base.energy_j, strict=True))
-        assert each.speed.value == pytest.approx(alone_s)
-        assert each.energy.value == pytest.approx(each.power_w / alone_j)
-        assert each.speed.high <= (1.0 if each.way.name == ALONE else len(advice.workloads))
+        pairs = list(zip(each.per_s, alone_s, alone_j, strict=True))
+        if each.way.name != ALONE:
+            assert each.speed.value == pytest.approx(sum(rate * time for rate, time, _ in pairs))
+        assert each.energy.value == pytest.approx(each.power_w / sum(rate * joules for rate, _, joules in pairs))
+        if each.way.workloads == base.way.workloads and base.sm_mhz is None:
+            assert each.speed.high <= (1.0 if each.way.name == ALONE else n) * (1 + 1e-9)
 
 
-def test_least_energy_clock(advice):
-    """The clock with the least energy takes no more than the default one."""
-    for own, clocked in zip(advice.options[::2], advice.options[1::2], strict=True):
-        assert own.way == clocked.way
-        assert own.sm_mhz is None
-        assert clocked.sm_mhz in advice.gpu.clocks_mhz
-        assert clocked.energy.value <= own.energy.value * (1 + 1e-9)
+def test_best_clock(advice):
+    """A clock is only named if its work a second and a joule gain on the default clock of the same way."""
+    own = {each.way: each.score for each in advice.options if each.sm_mhz is None}
+    for each in advice.options:
+        if each.sm_mhz is not None:
+            assert each.sm_mhz in advice.gpu.clocks_mhz
+            assert each.score > own[each.way] * (1.0 + 0.5 * SMALL)
+    assert {each.way for each in advice.options} == set(own)
+
+
+def test_recommended(advice):
+    """Sharing is recommended if it is better than one after the other at its best, and only then."""
+    most = max(each.score for each in advice.options if each.way.name != ALONE)
+    if advice.best is advice.base:
+        assert most <= (1.0 + SMALL) ** 2
+    else:
+        assert advice.best.way.name != ALONE
+        assert 1.0 + SMALL < advice.best.score <= most
 
 
 def test_estimate():
@@ -68,7 +84,7 @@ def test_estimate():
         if each.way.name == ALONE:
             continue
         marks = sharings.get(each.way.name, ("time-slice",) * 2)
-        texts = [f"{name}@{mark}" for name, mark in zip(advice.names, marks, strict=True)]
+        texts = [f"{one}@{mark}" for one, mark in zip(each.way.workloads, marks, strict=True)]
         answer = hs.estimate("A100", texts, each.sm_mhz)
         assert each.power_w == pytest.approx(answer.power_w)
         assert [found.value for found in each.time_s] == pytest.approx([task.time_s for task in answer.tasks])
