@@ -41,7 +41,7 @@ def test_load():
     slower = scale_to_load(some, 10, 0.25)
     assert [job.submit_s for job in slower.jobs] == [0, 40]
     assert offered_load(slower, 10) == 0.25
-    with pytest.raises(InputError, match="a load above zero"):
+    with pytest.raises(InputError, match="a load above 0"):
         scale_to_load(some, 10, 0.0)
     with pytest.raises(InputError, match="more than one moment"):
         scale_to_load(trace((0, 30, 2)), 10, 0.5)
