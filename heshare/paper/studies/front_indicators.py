@@ -59,8 +59,8 @@ class FrontIndicators:
     def hypervolume(self, front: FloatArray) -> float:
         """Return the hypervolume up to the mean of random plans over that of the union front; 1 is the union front.
 
-        It is 1 too where no plan of the union is better than the mean of random plans in both, as in short searches. The
-        ratio of two fronts' hypervolumes does not depend on the other fronts of the union.
+        It is 1 too where no plan of the union is better than the mean of random plans in both measures, as in short
+        searches. The ratio of two fronts' hypervolumes does not depend on the other fronts of the union.
         """
         area = float(moocore.hypervolume(self.normalised(front), ref=np.ones(2)))
         whole = float(moocore.hypervolume(self.union, ref=np.ones(2)))
