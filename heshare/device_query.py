@@ -47,9 +47,9 @@ def estimate(
         >>> import heshare as hs
         >>> answer = hs.estimate("V100", ["resnet50:16@50", "vgg19:8@50"])
         >>> f"{answer.sm_mhz:.0f} MHz, {answer.power_w:.0f} W"
-        '1250 MHz, 250 W'
+        '1257 MHz, 250 W'
         >>> [f"{1e3 * task.time_s:.1f} ms" for task in answer.tasks]
-        ['33.9 ms', '47.4 ms']
+        ['34.8 ms', '47.1 ms']
     """
     gpu = catalogue.gpu(gpu_name)
     texts = [residents] if isinstance(residents, str) else residents

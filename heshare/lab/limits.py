@@ -233,7 +233,7 @@ def within_limit(policy: Policy, limit: LimitSource | None, settings: LimitSetti
         >>> import heshare as hs
         >>> from heshare.policies.registry import make
         >>> hs.run(4, "1xT4,1xA100", within_limit(make("sjf"), 200))
-        Run(sjf within 200 W, 4 tasks on 1xT4,1xA100, 871 kJ, average JCT 2,713 s, emulated)
+        Run(sjf within 200 W, 4 tasks on 1xT4,1xA100, 855 kJ, average JCT 2,634 s, emulated)
     """
     return policy if limit is None else PolicyWithinLimit(policy, PowerLimit.parse(limit), settings)
 

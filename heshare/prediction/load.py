@@ -50,7 +50,7 @@ def load_predictor(seed: int = 0, kind: str = TREES) -> ProfilePredictor:
         >>> from heshare.world.catalogue import gpu
         >>> alone = load_predictor().solo([Workload("resnet50", 16)], gpu("V100"))
         >>> float(alone.time_s[0, 0].round(4)), float(alone.power_w[0].round())
-        (0.0173, 251.0)
+        (0.0179, 249.0)
     """
     require("kind", repr(kind), kind in PREDICTOR_KINDS, " or ".join(PREDICTOR_KINDS), "Choose one predictor.")
     return ProfilePredictor(partial(_shipped, kind, check_whole("seed", seed, least=0)))

@@ -46,7 +46,7 @@ class Front:
         >>> front.to_frame().columns.tolist()
         ['energy_j', 'jct_s', 'choice']
         >>> hs.Front.of([front.jct_opt, front.en_opt])
-        Front(2 plans, 622 to 772 kJ, average JCT 1,922 to 2,479 s)
+        Front(2 plans, 636 to 784 kJ, average JCT 1,987 to 4,702 s)
     """
 
     plans: Sequence[Plan]

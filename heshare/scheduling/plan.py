@@ -46,7 +46,7 @@ class Plan:
     Example:
         >>> import heshare as hs
         >>> hs.plan(4, "1xT4").trade_off
-        Plan(4 tasks in 3 batches on 1xT4, 638 kJ, average JCT 4,269 s)
+        Plan(4 tasks in 3 batches on 1xT4, 656 kJ, average JCT 4,419 s)
     """
 
     cluster: Cluster

@@ -79,7 +79,7 @@ def explore(
     Example:
         >>> import heshare as hs
         >>> hs.explore(hs.plan(4, "1xT4"))
-        FrontPage(6 plans of 4 tasks on 1xT4, by HeShare, 0.9 MB)
+        FrontPage(5 plans of 4 tasks on 1xT4, by HeShare, 0.9 MB)
     """
     action = "Pass a front, such as that of hs.plan(...)."
     require("front", display.found(front), isinstance(front, Front), "a Front", action)
