@@ -6,6 +6,7 @@ from pathlib import Path
 import pandas as pd
 
 from heshare.profiles import manifest, store
+from heshare.profiles.schema import in_main_precision
 from heshare.shared import files
 from heshare.shared.errors import InputError, require
 
@@ -32,6 +33,11 @@ class Recording:
     def label(self) -> str:
         """Its name in figures; that of a measured GPU differs from that of an emulated one."""
         return f"{self.gpu} (measured)" if self.provenance == "measured" else self.gpu
+
+    @property
+    def precision(self) -> str:
+        """The precision of most of its rows, FP16 apart."""
+        return str(in_main_precision(self.table)["precision"].iloc[0])
 
 
 def folder() -> Path:
