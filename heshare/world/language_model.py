@@ -17,7 +17,7 @@ LARGEST_DECODE_M = 1000.0
 """Parameters, millions, up to which a workload of the kind `decode` needs no shape."""
 SHAPE_KINDS = DECODE, PREFILL = "decode", "prefill"
 """Kinds of workloads of a language model: one token of every sequence, and prompts."""
-_MIB, _BYTES = 2.0**20, {"fp16": 2.0, "tf32": 4.0, "fp32": 4.0}
+_MIB, _BYTES = 2.0**20, {"fp16": 2.0, "tf32": 4.0, "mixed": 4.0, "fp32": 4.0}
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from heshare.devices.device_model import co_run
 from heshare.devices.language_models import default_law
 from heshare.shared.errors import InputError
 from heshare.world import catalogue
-from heshare.world.workload import Model, Resident
+from heshare.world.workload import PRECISIONS, Model, Resident
 
 LLAMA = "llama3_8b"
 ROWS = {
@@ -66,6 +66,16 @@ def test_decode_step():
     compute_s = shape.operations(16) / (1e12 * gpu.fp16_tflops * law.rate)
     expected_s = law.step_s + 16 * law.sequence_s + math.hypot(weights_s + launches_s, compute_s) + cache_s
     assert time_ms("H100", f"{LLAMA}:16") == pytest.approx(1e3 * expected_s, rel=1e-9)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_precisions(precision: str):
+    """A language model is estimated in every precision; those of FP32 numbers move twice the bytes of FP16."""
+    found = hs.estimate("H100", f"{LLAMA}:1", precision=precision).tasks[0]
+    assert found.arithmetic == catalogue.gpu("H100").arithmetic(precision, "decode")
+    assert (found.time_s > 1.5 * hs.estimate("H100", f"{LLAMA}:1", precision="fp16").tasks[0].time_s) == (
+        precision != "fp16"
+    )
 
 
 def test_power():
