@@ -21,7 +21,6 @@ from heshare.paper.provenance.run_record import SOURCE
 from heshare.paper.reference import reference_results
 from heshare.paper.reference.reference_results import ComparisonOfRuns
 from heshare.paper.studies import sources
-from heshare.shared import files
 from heshare.shared.errors import require
 from heshare.shared.extras import require_extra
 from heshare.shared.inputs.bounds import MOST_PROCESSES
@@ -64,7 +63,6 @@ def run(
         _run_own(names, _given(parameter), None if out is None else out.resolve(), json=json)
         return
 
-    files.root()
     require_extra("notebooks", "heshare notebook")
     known = f"Known: {', '.join(parameters.group('all'))}."
     found = "names and --group" if names else "no notebook"

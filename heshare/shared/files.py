@@ -45,7 +45,7 @@ def user_cache() -> Path:
 
 
 def root() -> Path:
-    """Return the top folder of the checkout, which has the notebooks, the figures and the sources of the fit.
+    """Return the top folder of the checkout, which has the sources of the fit and of the reference.
 
     Raises:
         InputError: the package is installed from a wheel.
@@ -53,7 +53,7 @@ def root() -> Path:
     folder = checkout()
     if folder is None:
         raise InputError(
-            "heshare installed as a package, which has no notebooks and no figures",
+            "heshare installed as a package, which cannot be changed",
             "a clone of its repository",
             "Run this in a clone (pip install -e '.[notebooks]' there), or set HESHARE_ROOT to one.",
         )
@@ -68,6 +68,26 @@ def data(*parts: str) -> Path:
     action = "Correct HESHARE_ROOT, or install heshare again." if folder is None else "Restore it from the repository."
     require(None, "no such file", path.exists(), "a file of the folder data/", action, file=path)
     return path
+
+
+def notebooks() -> Path:
+    """Return the folder of the notebooks: that of the checkout, or the copy in the installed package."""
+    return _here_or_packaged("notebooks")
+
+
+def reference() -> Path:
+    """Return the folder of the reference: that of the checkout, or what of it the installed package has."""
+    return _here_or_packaged("reference")
+
+
+def _here_or_packaged(name: str) -> Path:
+    folder = checkout()
+    return folder / name if folder is not None else PACKAGE / name
+
+
+def workplace() -> Path:
+    """Return the folder that has `figures/` and `build/`: the checkout, or else the current folder."""
+    return checkout() or Path.cwd()
 
 
 def require_writable(folder: str | Path, column: str) -> None:

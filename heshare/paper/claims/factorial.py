@@ -106,7 +106,7 @@ def _differ_in_one(one: Sequence[object], other: Sequence[object]) -> bool:
 
 def read() -> Factorial | None:
     """Return the committed factorial; None if there is none."""
-    table = files.root() / "reference" / "factorial.csv"
+    table = files.reference() / "factorial.csv"
     about = table.with_suffix(".json")
     if not (table.is_file() and about.is_file()):
         return None

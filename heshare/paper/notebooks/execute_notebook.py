@@ -109,7 +109,7 @@ def execute(
         replace(record, notebook_sha256=sha256(source).hexdigest()).write(staging)
         text, skipped = without_unanswered(source.decode("utf-8"), str(parameters.get(SOURCE, sources.EMULATED)))
         try:
-            run_cells(notebook, text, {**parameters, "out_dir": str(staging)}, executed, files.root())
+            run_cells(notebook, text, {**parameters, "out_dir": str(staging)}, executed, files.workplace())
         except _CellError as error:
             if record.changed and not record.edited:
                 where = f"The cell and its traceback: {executed}"

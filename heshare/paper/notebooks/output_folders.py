@@ -23,17 +23,16 @@ def folder_for(profile: str) -> Path:
         InputError: no such profile.
     """
     check_profile(profile)
-    return files.root() / ("figures" if profile == "paper" else f"build/{profile}")
+    return files.workplace() / ("figures" if profile == "paper" else f"build/{profile}")
 
 
 def custom_folder(notebook: str) -> Path:
-    return files.root() / "build" / "mine" / notebook
+    return files.workplace() / "build" / "mine" / notebook
 
 
 def in_figures(folder: Path) -> bool:
     """Return whether a folder is the checkout's `figures/` or inside it."""
-    top = files.checkout()
-    return top is not None and folder.resolve().is_relative_to((top / "figures").resolve())
+    return folder.resolve().is_relative_to((files.workplace() / "figures").resolve())
 
 
 def in_words(folder: Path) -> str:

@@ -50,7 +50,7 @@ class Notebook:
 
 
 def folder() -> Path:
-    return files.root() / "notebooks"
+    return files.notebooks()
 
 
 def group(name: str) -> list[str]:

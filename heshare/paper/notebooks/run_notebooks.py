@@ -56,7 +56,7 @@ class NotebookRun:
 
 def copies_of(source: Source) -> Path:
     """Return the folder of executed notebooks, by profile."""
-    folder = files.root() / "build" / "notebooks"
+    folder = files.workplace() / "build" / "notebooks"
     return folder if source.is_default else folder / source.folder
 
 

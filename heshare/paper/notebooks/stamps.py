@@ -29,7 +29,7 @@ def stamp(notebook: Path, parameters: Mapping[str, object], records: Sequence[Pa
 def _package_and_data() -> str:
     package = [path for path in sorted(files.PACKAGE.rglob("*")) if path.suffix in _SOURCES]
     inputs = [path for path in sorted(files.data().rglob("*")) if path.is_file()]
-    lock = files.root() / "requirements.lock"
+    lock = files.workplace() / "requirements.lock"
 
     sources = [*package, *inputs, *([lock] if lock.is_file() else [])]
     lines = [f"{files.sha256(path)} {path.name}\n" for path in sources]

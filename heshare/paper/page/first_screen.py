@@ -157,7 +157,7 @@ def open_choices(folder: Path) -> OpenChoices | None:
 def _table(folder: Path, output: str) -> _Table | None:
     """Return the rows of an output of the run, or else of the committed results; None if there is neither."""
     path = folder / f"{output}.csv"
-    committed = files.root() / "reference" / f"{output}.csv.gz"
+    committed = files.reference() / f"{output}.csv.gz"
     if path.is_file():
         return _Table(list(csv.DictReader(io.StringIO(path.read_text("utf-8")))), committed=False)
     if committed.is_file():

@@ -108,7 +108,7 @@ def _readable(path: Path, folder: Path) -> str | None:
         return None
 
     text = _TEMPORARY.sub("", text).replace(str(folder), "figures")
-    for place in dict.fromkeys(map(str, (files.root(), files.PACKAGE.parent))):
+    for place in dict.fromkeys(map(str, (files.workplace(), files.PACKAGE.parent))):
         text = text.replace(f"{place}/", "").replace(place, ".")
     return text.replace(sys.prefix, "python").replace(str(Path.home()), "~")
 

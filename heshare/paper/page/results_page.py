@@ -80,7 +80,7 @@ def write(folder: Path, table: pd.DataFrame, copies: Path | None = None) -> Path
     """
     require_extra("notebooks", "the page of results")
     folder = folder.resolve()
-    copies = copies or files.root() / "build" / "notebooks"
+    copies = copies or files.workplace() / "build" / "notebooks"
     made = outputs.read(folder)
     templates = environment(folder)
 

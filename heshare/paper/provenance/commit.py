@@ -41,9 +41,12 @@ def package_sha256() -> str | None:
 def is_edited(notebook: Path) -> bool:
     """Return whether a notebook's code differs from the commit's, or is not in the commit.
 
-    Outputs, Markdown and metadata do not count. Outside a git clone the result is False for a notebook of the checkout.
+    Outputs, Markdown and metadata do not count. Outside a git clone the result is False for a notebook of the checkout
+    or of the installed package.
     """
     top = files.checkout()
+    if top is None and notebook.is_relative_to(files.PACKAGE):
+        return False
     if top is None or not notebook.is_relative_to(top):
         return True
     if _commit() is None:

@@ -76,7 +76,7 @@ class ComparisonOfRuns:
 
 
 def folder() -> Path:
-    return files.root() / "reference"
+    return files.reference()
 
 
 def read(name: str) -> str:
