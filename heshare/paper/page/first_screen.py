@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import fmean
 
 from heshare.paper.claims.factorial import AXES
+from heshare.paper.reference.reference_results import RECORDED
 from heshare.shared import files
 
 
@@ -40,12 +41,20 @@ def _bound(system: str, measure: str) -> Cell:
     return Cell("x07g_bound", {"system": system, "measure": measure}, "value_pct")
 
 
+def _over_one_at_a_time(output: str, metric: str) -> Cell:
+    return Cell(output, {"ours": "Trade-off", "theirs": "Sched-only", "metric": metric})
+
+
 _CLUSTER, _OTHERS = "4xT4,2xV100,2xA100", ("4xT4,4xV100", "4xT4,4xA100", "4xV100,4xA100")
 """The paper's cluster, and other mixes of GPUs."""
 CELLS: Mapping[str, Cell] = {
     "sharing_1": _sharing("1"),
     "sharing_shipped": _sharing("4+8"),
     "sharing_16": _sharing("16"),
+    "recorded_energy": _over_one_at_a_time(RECORDED, "energy_active_j"),
+    "recorded_jct": _over_one_at_a_time(RECORDED, "avg_jct_s"),
+    "emulated_energy": _over_one_at_a_time("x04a_changes", "energy_active_j"),
+    "emulated_jct": _over_one_at_a_time("x04a_changes", "avg_jct_s"),
     "bound": _bound("HeShare+", "largest gap of a plan to the bound"),
     "missed": _bound("HeShare", "largest gap of a plan to the bound"),
     "operators": Cell("x07f_ablation", {"ours": "all four", "metric": "hypervolume"}),

@@ -30,6 +30,8 @@ from heshare.shared.errors import InputError, require
 ROUNDING = 1e-6
 """Relative difference between two numbers that counts as none under other versions."""
 CLAIMS = "claims.csv"
+RECORDED = "recorded-H100/x04a_changes"
+"""The output of `make figures SOURCE=recorded:H100` that the reference holds beside a complete run."""
 _WRITE = "Write the reference with `make reference`."
 
 
@@ -186,9 +188,23 @@ def update(run: Path) -> list[str]:
             files.write_atomic(path, partial(Path.write_bytes, data=content))
         else:
             path.unlink()
+    changed += _update_recorded(run)
     text = json.dumps(_origin(run, next(iter(origins.values())), _seconds()), indent=1, sort_keys=True)
     files.write_text(folder() / "run.json", text + "\n")
     return changed
+
+
+def _update_recorded(run: Path) -> list[str]:
+    # What the page of results says of a recorded card; it is no part of a complete run.
+    made, path = run / f"{RECORDED}.csv", folder() / f"{RECORDED}.csv.gz"
+    if not made.is_file():
+        return []
+    content = gzip.compress(made.read_bytes(), compresslevel=9, mtime=0)
+    if path.is_file() and path.read_bytes() == content:
+        return []
+    path.parent.mkdir(exist_ok=True)
+    files.write_atomic(path, partial(Path.write_bytes, data=content))
+    return [f"{RECORDED}.csv"]
 
 
 def declared_outputs() -> list[str]:
