@@ -141,6 +141,12 @@ def _fits(row: Mapping[str, str], cell: Cell) -> bool:
     return all(row[column] in ((known,) if isinstance(known, str) else known) for column, known in cell.row.items())
 
 
+def recorded_page(folder: Path) -> str:
+    """Return the page of the recorded card, relative to the folder of a run; empty if it was not made."""
+    page = Path(RECORDED).with_name("index.html")
+    return page.as_posix() if (folder / page).is_file() else ""
+
+
 def open_choices(folder: Path) -> OpenChoices | None:
     """Return the result of the factorial, of the run or else of the committed results; None if neither exists."""
     cells = _table(folder, "x08b_cells")

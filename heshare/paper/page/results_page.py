@@ -146,6 +146,7 @@ def _content(folder: Path, table: pd.DataFrame, made: Sequence[Output]) -> dict[
         "sources": {output.name for output in made if output.has("csv")},
         "h": eight,
         "numbers": first_screen.numbers(folder),
+        "recorded_page": first_screen.recorded_page(folder),
         "choices": first_screen.open_choices(folder),
         "older": claim_table.OLDER if (table["reason"] == claim_table.OLDER).any() else "",
         "axis_names": _AXES,

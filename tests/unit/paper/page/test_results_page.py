@@ -120,7 +120,7 @@ def test_first_screen_of_reference(folder: Path, tmp_path: Path, monkeypatch: py
     text = (folder / "x07g_bound.csv").read_bytes()
     (tmp_path / "reference").mkdir()
     (tmp_path / "reference" / "x07g_bound.csv.gz").write_bytes(gzip.compress(text))
-    monkeypatch.setattr(files, "root", lambda: tmp_path)
+    monkeypatch.setattr(files, "reference", lambda: tmp_path / "reference")
     found = first_screen.numbers(tmp_path)
     assert set(found) == {"bound", "missed"}
     assert all(number.committed for number in found.values())
