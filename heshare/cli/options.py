@@ -23,7 +23,7 @@ from heshare.prediction import load
 from heshare.prediction.predictor import Predictor
 from heshare.profiles import store
 from heshare.shared import files
-from heshare.shared.errors import HeShareError, require
+from heshare.shared.errors import require
 from heshare.shared.inputs.bounds import MOST_TASKS, parse_whole
 from heshare.shared.interruption import InterruptedWarning
 from heshare.shared.progress import line_after_a_second
@@ -65,10 +65,7 @@ def model_names(incomplete: str) -> list[str]:
 
 
 def notebook_names(incomplete: str) -> list[str]:
-    try:
-        return _beginning((path.stem for path in parameters.find()), incomplete)
-    except HeShareError:
-        return []
+    return _beginning((path.stem for path in parameters.find()), incomplete)
 
 
 def _beginning(names: Iterable[str], incomplete: str) -> list[str]:

@@ -83,6 +83,7 @@ def test_few_seeds() -> None:
 def test_current_factorial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A factorial is current until code or data change."""
     monkeypatch.setattr(files, "root", lambda: tmp_path)
+    monkeypatch.setattr(files, "reference", lambda: tmp_path / "reference")
     assert factorial.read() is None
 
     cells = pd.DataFrame(

@@ -14,6 +14,7 @@ from heshare.ops.recording.budget_plan import PAIRS
 from heshare.ops.recording.recordings import Recording
 from heshare.paper.studies import motivation, recorded_gpus, sources
 from heshare.prediction.features import is_reference
+from heshare.world.workload import DEFAULT_PRECISION
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +36,7 @@ def test_solo(h100: Recording) -> None:
 
     row = found[found["workload"] == "resnet50"].iloc[0]
     at_size = h100.table["batch_size"] == 8
-    table = h100.table[is_reference(h100.table) & at_size & (h100.table["precision"] == "tf32")]
+    table = h100.table[is_reference(h100.table) & at_size & (h100.table["precision"] == DEFAULT_PRECISION)]
     cell = table[table["workload"] == "resnet50"].iloc[0]
     assert (row["time_s"], row["energy_j"], row["power_w"]) == (cell["time_s"], cell["energy_j"], cell["power_w"])
     assert row["time_low_s"] < row["time_s"] < row["time_high_s"]
