@@ -22,6 +22,8 @@ def njit(*, cache: bool = True, error_model: Literal["python", "numpy"] = "pytho
 
     def decorate(function: _F) -> _F:
         made: Any = numba.njit(cache=cache, error_model=error_model)(function)
+        if made is function:  # NUMBA_DISABLE_JIT
+            return function
         made._cache._guard_against_spurious_io_errors = _warning_of_errors
         return cast(_F, made)
 
