@@ -55,6 +55,7 @@ def import_trace(
     written = None
     if out is not None and not files.is_stream(out):
         written = results_folder(context, out.parent, [out.name], record=f"{out.stem}.run.json")
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LeftOutWarning)  # the line below says it
         tasks = import_jobs(
@@ -69,6 +70,7 @@ def import_trace(
             seed=seed,
             skip_bad=skip_bad,
         )
+
     if written is not None and out is not None:
         written.write({out.name: partial(write_tasks, tasks=tasks)})
     elif out is not None:

@@ -167,6 +167,7 @@ def _read(path: Path, parse: Callable[[str], Any], expected: str, action: str) -
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         found = "lists within lists without end" if isinstance(error, RecursionError) else "characters not of a text"
         raise InputError(found, expected, action, file=path) from None
+
     if parsed is None:
         raise InputError("an empty file", expected, action, file=path, row=1)
     return parsed

@@ -139,9 +139,11 @@ def place(constants: Constants, gpu: Gpu, each: Sequence[tuple[Measured, float]]
     added, power = dict[Key, Timing](), constants.power[gpu.name]
     for one, busy in each:
         work, memory = _parts(one, constants)
+
         # The fill with which `filled(work, fill)` is the time of kernels other than memory time.
         fill = max(0.0, (busy - memory) ** BATCH_EXPONENT - work**BATCH_EXPONENT) ** (1.0 / BATCH_EXPONENT)
         host, time_s = max(0.0, 1.0 - busy**OVERLAP) ** (1.0 / OVERLAP), 1.0 / one.per_s
+
         intensity = 1.0
         if one.power_w is not None:
             found, expected = f"{one.power_w:g} W of {one.name}", f"more than the idle {power.idle_w:g} W of {gpu.name}"
@@ -150,6 +152,7 @@ def place(constants: Constants, gpu: Gpu, each: Sequence[tuple[Measured, float]]
             require("power_w", found, good, expected, "Measure the board power of this card under load.")
             above_w = max(0.0, one.power_w - power.idle_w - power.idle_clock_w - power.clock_w * busy)
             intensity = above_w / (power.dynamic_w * (work + power.memory * memory))
+
         added[gpu.name, MEASURED, one.name, ""] = Timing(
             latency_s=0.0,
             memory_s=memory * time_s,

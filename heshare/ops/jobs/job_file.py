@@ -127,12 +127,14 @@ def read_jobs(path: str | Path) -> tuple[JobSpec, ...]:
 def _job_spec(node: YamlNode) -> JobSpec:
     fields = node.mapping(FIELDS, "an entry with name, command or workload, iterations, ...")
     entry = _entry(node, fields)
+
     amounts = [field for field in ("iterations", "expected_time_s") if field in fields]
     workload = _planned_workload(node, fields, entry)
     if len(amounts) != 1:
         found = " and ".join(amounts) or f"no amount of work for {entry.name!r}"
         action = "Give the amount of work: `iterations` of the workload, or seconds alone on an A100."
         node.refuse(found, "iterations or expected_time_s", action)
+
     return JobSpec(
         name=entry.name,
         command=entry.command,

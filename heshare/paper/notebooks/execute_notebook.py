@@ -100,13 +100,16 @@ def execute(
     if record is None:
         changed = changed_parameters(parameters, notebook.defaults)
         record = RunRecord(notebook.name, str(parameters.get("profile", "paper")), changed)
+
     out.mkdir(parents=True, exist_ok=True)
     copies.mkdir(parents=True, exist_ok=True)
     executed = copies / notebook.path.name
     staging = Path(tempfile.mkdtemp(prefix=f".{notebook.name}-", dir=out))
+
     try:
         source = notebook.path.read_bytes()
         replace(record, notebook_sha256=sha256(source).hexdigest()).write(staging)
+
         text, skipped = without_unanswered(source.decode("utf-8"), str(parameters.get(SOURCE, sources.EMULATED)))
         try:
             run_cells(notebook, text, {**parameters, "out_dir": str(staging)}, executed, files.workplace())
@@ -115,6 +118,7 @@ def execute(
                 where = f"The cell and its traceback: {executed}"
                 raise ParameterError(f"{notebook.name} with {record.departures()}: {error.line}. {where}") from None
             raise
+
         (staging / RECORD).unlink(missing_ok=True)
         check_outputs(replace(notebook, outputs=tuple(set(notebook.outputs) - set(skipped))), staging)
         moved = _move_outputs(staging, out)

@@ -106,10 +106,8 @@ def read(path: str | Path) -> Notebook:
             call with a literal list of outputs.
     """
     path = Path(path)
-    try:
-        sources = _code(path, files.read_input(path))
-    except (OSError, UnicodeDecodeError):
-        raise _error(path, *_NO_NOTEBOOK) from None
+    sources = _read_code(path)
+
     tagged = [source for source, tags in sources if TAG in tags]
     if len(tagged) != 1:
         raise _error(path, f"{len(tagged)} cells tagged {TAG!r}", "exactly one")
@@ -130,18 +128,25 @@ def read_own(path: str | Path) -> Notebook:
         InputError: as `read`, for what it has.
     """
     path = Path(path)
-    try:
-        sources = _code(path, files.read_input(path))
-    except (OSError, UnicodeDecodeError):
-        raise _error(path, *_NO_NOTEBOOK) from None
+    sources = _read_code(path)
+
     tagged = [source for source, tags in sources if TAG in tags]
     if len(tagged) > 1:
         raise _error(path, f"{len(tagged)} cells tagged {TAG!r}", "at most one")
     defaults = _literals(path, tagged[0]) if tagged else {}
+
     # IPython's own commands are no Python.
     plain = [re.sub(r"(?m)^\s*[%!].*$", "", source) for source, _ in sources]
     calling = [source for source in plain if "setup(" in source]
     return Notebook(path, defaults, _declared_outputs(path, calling) if calling else (), own=True)
+
+
+def _read_code(path: Path) -> list[tuple[str, list[str]]]:
+    # Source and tags of each code cell.
+    try:
+        return _code(path, files.read_input(path))
+    except (OSError, UnicodeDecodeError):
+        raise _error(path, *_NO_NOTEBOOK) from None
 
 
 def _code(path: Path, text: str) -> list[tuple[str, list[str]]]:

@@ -285,24 +285,29 @@ class Source:
         """Return the questions that the source cannot answer, with what would answer each."""
         if self.is_default:
             return []
+
         found = []
         few = [name for name, card in self._cards.items() if len(card.gpu.clocks_mhz) < LEAST_CLOCKS]
         if few:
             reason = f"{', '.join(few)} was recorded at one clock"
             found.append(Lack(CLOCKS, "Fig. 3, the worth of clocks", reason, f"{COMMAND} --clocks"))
+
         if len(self.gpus) < 2:
             reason = f"{self.gpus[0]} is one kind of card"
             found.append(
                 Lack(KINDS, "Figs. 8 and 9, placement", reason, f"make figures SOURCE={self.text},{EMULATED}:T4")
             )
+
         if few and len(self.gpus) < 2:
             reason = f"every placement takes the same energy on one kind of card at one clock ({self.gpus[0]})"
             found.append(Lack(FRONTS, "Fig. 7's area of fronts", reason, f"{COMMAND} --clocks"))
+
         if not set(PAPER_GPUS) <= set(self.gpus):
             missing = [gpu for gpu in PAPER_GPUS if gpu not in self.gpus]
             reason = f"no {', '.join(missing)} here"
             command = f"make figures SOURCE={','.join([self.text, *(f'{EMULATED}:{gpu}' for gpu in missing)])}"
             found.append(Lack(PAPER, "T4 over A100", reason, command))
+
         if self.records and not self.recorded_sizes:
             reason = "no inference batch size has every workload alone"
             found.append(Lack(WORKLOADS, "Figs. 5 to 11", reason, COMMAND))
