@@ -40,6 +40,10 @@ class CheckedPredictor(Predictor):
                 raise self._error(f"{name} of {values[wrong][0]:g} on {gpu.name}", "finite values above zero")
         return CoRuns(np.asarray(answer.time_s, dtype=np.float64), np.asarray(answer.power_w, dtype=np.float64))
 
+    def is_trained_on(self, gpu: Gpu) -> bool:
+        """Return what the wrapped predictor returns."""
+        return self.predictor.is_trained_on(gpu)
+
     def _counted(self) -> int:
         calls: object = self.predictor.calls
         if not isinstance(calls, Integral):

@@ -94,3 +94,7 @@ class Predictor(ABC):
     def solo(self, workloads: Sequence[Workload], gpu: Gpu, sm_mhz: int | None = None) -> CoRuns:
         """Predict each of m workloads alone on `gpu` at 100 %, as `co_run`; `time_s` has shape (m, 1)."""
         return self.co_run([(Resident(workload),) for workload in workloads], gpu, [sm_mhz] * len(workloads))
+
+    def is_trained_on(self, gpu: Gpu) -> bool:
+        """Return whether runs on this GPU were among the training data; otherwise predictions for it extrapolate."""
+        return True

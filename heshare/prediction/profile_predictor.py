@@ -95,6 +95,10 @@ class ProfilePredictor(Predictor):
         self.calls += self._others.rows - before
         return CoRuns(time_s, power_w)
 
+    def is_trained_on(self, gpu: Gpu) -> bool:
+        """Return whether the profiles hold runs on this GPU."""
+        return gpu.name in self._trained.references.idle_w
+
     def _co_run_profiled(self, sets: CodedSets, gpu: Gpu, sm_mhz: Sequence[int | None]) -> CoRuns:
         known = self._trained.sets_on(gpu)
         clock_of = {mhz: known.encoder.clock(mhz) for mhz in set(sm_mhz)}

@@ -11,7 +11,8 @@ from support.power_excess import excess_w
 from support.scripted_policy import ScriptedPolicy
 
 import heshare as hs
-from heshare.lab.limits import LimitSettings, PowerLimit, _PowerBounds, check_cluster, within_limit
+from heshare.devices.device_model import co_run
+from heshare.lab.limits import MARGIN, LimitSettings, PowerLimit, _PowerBounds, check_cluster, within_limit
 from heshare.lab.sweeps.grid import read_grid
 from heshare.lab.sweeps.sweep import sweep
 from heshare.policies.policy import Migrate, Pause, SetClock, Start, Wait
@@ -21,6 +22,7 @@ from heshare.running.timeline import power_steps
 from heshare.shared.errors import InputError, PolicyError
 from heshare.testing.policy_contract import check_policy
 from heshare.testing.toy import ToyDevice, ToyPredictor, toy_gpu
+from heshare.world import catalogue
 from heshare.world.task import Task
 from heshare.world.workload import Resident, Workload
 
@@ -275,6 +277,18 @@ def test_bound_of_reading():
         bounds.learn(0, residents, 500, 15.0, 500.0)
     alone_w, shared_w = (bounds.bound_w(0, gpu, residents, 1000, margin=1.0) for residents in (one, one * 2))
     assert 15.0 < alone_w < shared_w
+
+
+@pytest.mark.filterwarnings("ignore:no profile of")
+@pytest.mark.parametrize("name", ["H100", "H200", "A100-40GB", "A100"])
+def test_bound_on_any_card(name):
+    """Before anything is read, the bound of VGG-16 is above its power, also on cards without a profile."""
+    bounds, gpu = _PowerBounds(hs.load_predictor()), catalogue.gpu(name)
+    for size in (8, 32, 128):
+        residents = (Resident(Workload("vgg16", size)),)
+        for clock in gpu.clocks_mhz[::20]:
+            power_w = co_run(gpu, residents, clock).power_w
+            assert bounds.bound_w(0, gpu, residents, clock, MARGIN) >= power_w
 
 
 @pytest.mark.parametrize("limit_w", [140.0, 150.0, 200.0])
