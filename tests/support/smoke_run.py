@@ -8,9 +8,10 @@ import sys
 from pathlib import Path
 
 
-def smoke(out: Path, seed: str) -> Path:
-    """Run all notebooks, the claims and the page, in processes of their own with that hash seed."""
-    words = ["notebook", "run", "--group", "all", "--profile", "smoke", "--jobs", "2", "--page"]
+def smoke(out: Path, seed: str, *, group: str = "all", source: str | None = None) -> Path:
+    """Run a group of notebooks, the claims and the page, in processes of their own with that hash seed."""
+    words = ["notebook", "run", "--group", group, "--profile", "smoke", "--jobs", "2", "--page"]
+    words += [] if source is None else ["-p", f"source={source}"]
     done = subprocess.run(
         [sys.executable, "-m", "heshare", *words, "--out", str(out)],
         capture_output=True,

@@ -312,6 +312,7 @@ def setup(name: str, values: Mapping[str, Any], *, outputs: Sequence[str]) -> Co
         changed = run_record.changed_parameters(parameters, of_profile)
         run = RunRecord(source.name, profile, changed, by_hand=True)
         given = _folder_by_hand(source, given)
+        _name_cells_to_skip(str(parameters.get(run_record.SOURCE, sources.EMULATED)))
         source = replace(source, outputs=tuple(outputs))
     return Context(source, parameters, given, run)
 
@@ -333,3 +334,9 @@ def _folder_by_hand(notebook: notebook_parameters.Notebook, given: Path | None) 
         raise InputError(in_words(out), "a folder outside figures/", action, column="out_dir")
     sys.stdout.write(f"Without `heshare notebook run` outputs go to {in_words(out)}, with the profile custom.\n")
     return out
+
+
+def _name_cells_to_skip(text: str) -> None:
+    """Print which cells a source cannot answer; `heshare notebook run` leaves them out."""
+    for lack in sources.read(text).lacks():
+        sys.stdout.write(f"Skip the cells tagged {sources.TAG}{lack.need}: {lack.reason}.\n")
