@@ -66,7 +66,7 @@ def test_limit_refused(doubles):
 @pytest.mark.nightly
 @pytest.mark.parametrize("clocks", [True, False])
 def test_above_limit(doubles, clocks):
-    """While power is read above the limit nothing starts and no clock rises; clocks of busy GPUs fall."""
+    """While power is read above the limit nothing starts and no clock rises; clocks fall, or the newest job is paused."""
     never_settled = Timeouts(poll_s=0.05, grace_s=0.5, settle_s=600.0)  # no reading counts below the limit here
     while_high = []
 
@@ -81,13 +81,16 @@ def test_above_limit(doubles, clocks):
         """The jobs after whose end there was a decision."""
         return {one for row in entries(doubles, "decision") if row["event"] == "completion" for one in row["jobs"]}
 
+    def paused():
+        return [row for row in entries(doubles, "end") if row["outcome"] == "paused"]
+
     def raise_power():
         doubles.fake.set("power_mw", 600_000)
         assert until(lambda: any("1200 W" in note["text"] for note in entries(doubles, "note")))
         # The jobs run on until a clock has fallen; then GPUs become free, on which nothing may start.
         assert until(lambda: not clocks or any(action[0] == "clock" for action in decided()))
         (doubles.folder / "go").touch()
-        assert until(lambda: len(actions(doubles, "start")) == len(completed()))
+        assert until(lambda: len(actions(doubles, "start")) == len(completed()) + len(paused()))
         while_high.extend(decided())
         doubles.fake.set("power_mw", 100_000)
 
@@ -102,4 +105,5 @@ def test_above_limit(doubles, clocks):
         assert clocks_mhz == sorted(clocks_mhz, reverse=True)
     lowest_mhz = min((action[2] or 1980 for action in while_high if action[0] == "clock"), default=1980)
     assert (lowest_mhz < 1980) is clocks
+    assert len(paused()) == (0 if clocks else 1)
     assert doubles.traces() == []
