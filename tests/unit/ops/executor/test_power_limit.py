@@ -66,7 +66,7 @@ def test_limit_refused(doubles):
 @pytest.mark.nightly
 @pytest.mark.parametrize("clocks", [True, False])
 def test_above_limit(doubles, clocks):
-    """While power is read above the limit nothing starts and no clock rises; clocks fall, or the newest job is paused."""
+    """While power is read above the limit nothing starts, no clock rises; clocks fall, or the newest job is paused."""
     never_settled = Timeouts(poll_s=0.05, grace_s=0.5, settle_s=600.0)  # no reading counts below the limit here
     while_high = []
 
@@ -86,13 +86,16 @@ def test_above_limit(doubles, clocks):
 
     def raise_power():
         doubles.fake.set("power_mw", 600_000)
-        assert until(lambda: any("1200 W" in note["text"] for note in entries(doubles, "note")))
-        # The jobs run on until a clock has fallen; then GPUs become free, on which nothing may start.
-        assert until(lambda: not clocks or any(action[0] == "clock" for action in decided()))
-        (doubles.folder / "go").touch()
-        assert until(lambda: len(actions(doubles, "start")) == len(completed()) + len(paused()))
-        while_high.extend(decided())
-        doubles.fake.set("power_mw", 100_000)
+        try:
+            assert until(lambda: any("1200 W" in note["text"] for note in entries(doubles, "note")))
+            # The jobs run on until a clock has fallen; then GPUs become free, on which nothing may start.
+            assert until(lambda: not clocks or any(action[0] == "clock" for action in decided()))
+            (doubles.folder / "go").touch()
+            assert until(lambda: len(actions(doubles, "start")) == len(completed()) + len(paused()))
+            while_high.extend(decided())
+        finally:
+            (doubles.folder / "go").touch()
+            doubles.fake.set("power_mw", 100_000)
 
     raised = doubles.once_started(raise_power)
     command = f"until [ -e {doubles.folder / 'go'} ]; do sleep 0.05; done"
