@@ -80,7 +80,7 @@ def smoke_results(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def fresh_calibration(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the tables that a new fit of the device model writes (2 minutes)."""
+    """The folder of the tables that a new fit of the device model writes (25 s)."""
     from heshare.lab.calibration import calibrate
 
     def make(folder: Path) -> None:

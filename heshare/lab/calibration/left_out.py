@@ -45,13 +45,13 @@ def laboratories(problem: PooledProblem, fit: Fit, used: BoolArray, progress: Ca
     names = np.array([row.laboratory for row in problem.rows])
     errors = np.full(problem.measured.shape, np.nan)
     support = np.full(len(names), NONE, dtype=object)
-    fits = {}
+    fits, slopes = {}, problem.derivatives(fit.effects, used)
     for name in dict.fromkeys(names.tolist()):
         progress(name)
         left_out = names == name
         train = used & ~left_out
 
-        fits[name] = problem.fit(train, problem.supported(fit.effects, train), LEFT_OUT_STEPS).effects
+        fits[name] = problem.fit(train, problem.supported(fit.effects, train), LEFT_OUT_STEPS, slopes).effects
         errors[:, left_out] = problem.errors(fits[name])[:, left_out]
         support[left_out] = supports(
             [row for row, keep in zip(problem.rows, train, strict=True) if keep], problem.rows, left_out

@@ -10,9 +10,11 @@ sum.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
-from scipy import linalg, sparse
+from scipy import sparse
+from scipy.sparse.linalg import splu
 
 from heshare.devices.board_power import solve_sets
 from heshare.devices.constants import BY_SHARE, CLOCK, DYNAMIC, STEADY, Contention, Power, card_row
@@ -45,6 +47,7 @@ HUBER = 3.0
 STEPS, ENOUGH = 30, 3e-4
 """Most steps, and the relative gain below which they end."""
 
+_COLUMNS = {"work": BATCH, "memory": MEMORY, "fill": FILL, "host": HOST, "intensity": INTENSITY}
 _CARD_COLUMNS = (DYNAMIC, CLOCK, STEADY, BY_SHARE)
 _BUMP = 1e-4
 _LEAST_LOG, _MOST_LOG = -60.0, 8.0
@@ -82,6 +85,16 @@ class Fit:
     effects: Values
     cost: float
     steps: int
+
+
+class _Move(NamedTuple):
+    # A component that is bumped: the rows, their slots, the column of the design for each row, and which of the slots
+    # are of the cell (none for a component of the card).
+    name: str
+    places: IntArray
+    slots: IntArray
+    columns: IntArray
+    bumped: BoolArray = np.zeros(0, dtype=bool)
 
 
 class PooledProblem:
@@ -157,8 +170,9 @@ class PooledProblem:
         of_cells = matrices([list(self._terms(place)) for place in range(len(self.cells))], COMPONENTS, PRIORS)
         of_cards = matrices([list(card_terms(*card)) for card in self.cards], CARD_COMPONENTS, CARD_PRIORS)
         count = len(self.names)
-        self._to_cells = [_matrix(entries, len(self.cells), count) for entries in of_cells]
-        self._to_cards = [_matrix(entries, len(self.cards), count) for entries in of_cards]
+        to_cells = [_matrix(entries, len(self.cells), count) for entries in of_cells]
+        to_cards = [_matrix(entries, len(self.cards), count) for entries in of_cards]
+        self._design = sparse.vstack([*to_cells, *to_cards]).tocsr()
         self._cell_offsets = np.array([list(offsets(cell).values()) for cell in self.cells]).T
         self._card_offsets = np.array([list(card_offsets(gpu).values()) for gpu, _ in self.cards]).T
         self.precision = 1.0 / np.array(spread) ** 2
@@ -201,8 +215,10 @@ class PooledProblem:
         return np.array([values.get(name, 0.0) for name in self.names])
 
     def _logs(self, effects: FloatArray) -> tuple[FloatArray, FloatArray]:
-        cells = self._cell_offsets + np.array([matrix @ effects for matrix in self._to_cells])
-        cards = self._card_offsets + np.array([matrix @ effects for matrix in self._to_cards])
+        found = self._design @ effects
+        size = self._cell_offsets.size
+        cells = self._cell_offsets + found[:size].reshape(self._cell_offsets.shape)
+        cards = self._card_offsets + found[size:].reshape(self._card_offsets.shape)
         return cells, cards
 
     def _predict(self, cells: FloatArray, cards: FloatArray) -> FloatArray:
@@ -236,90 +252,117 @@ class PooledProblem:
         )
         return np.asarray(np.log(found[:, :2].T), dtype=np.float64)
 
-    def _slots_of(self, places: IntArray) -> IntArray:
-        return np.concatenate([np.arange(self._starts[place], self._starts[place + 1]) for place in places])
+    def _moves(self, used: BoolArray) -> list["_Move"]:
+        # What `derivatives` bumps: components of the cells that have effects on them, and those of cards, each in the
+        # used rows whose time or measured power they can change.
+        has_effect = np.diff(self._design.indptr)[: self._cell_offsets.size].reshape(self._cell_offsets.shape) > 0
+        shared = used & (np.diff(self._starts) > 1)
+        powered = used & (~np.isnan(self.measured[1]) | self._limited)
 
-    def derivatives(self, cells: FloatArray, cards: FloatArray, at: FloatArray) -> sparse.csr_matrix:
+        moves = []
+        for component, name in enumerate(COMPONENTS):
+            rows = powered if name == "intensity" else used
+            for group in range(int(self._group.max()) + 1):
+                moved = (self._group == group) & has_effect[component, self._cell] & rows[self._row]
+                moves.append(self._move(name, component * len(self.cells), moved))
+
+        for place, name in enumerate(CARD_COMPONENTS):
+            rows = powered if name in ("dynamic", "clock") else shared
+            first = self._cell_offsets.size + place * len(self.cards)
+            moves.append(_Move(name, np.flatnonzero(rows), np.flatnonzero(rows[self._row]), first + self._which[rows]))
+        return [move for move in moves if len(move.places)]
+
+    def _move(self, name: str, first: int, moved: BoolArray) -> "_Move":
+        # The move of a component of the cells in these slots, (slots,); its column of cell 0 is the `first` one.
+        rows = np.zeros(len(self.rows), dtype=bool)
+        rows[self._row[moved]] = True
+        cell = np.zeros(len(self.rows), dtype=int)
+        cell[self._row[moved]] = self._cell[moved]
+        slots = np.flatnonzero(rows[self._row])
+        return _Move(name, np.flatnonzero(rows), slots, first + cell[rows], moved[slots])
+
+    def derivatives(self, values: Values, used: BoolArray) -> sparse.csr_matrix:
         """Return the derivatives of times, then powers, by each effect, shape (2 n, effects).
 
-        A component of one cell of each observation is bumped at a time; the rest follows by the sparse design.
+        A component of one cell of each observation is bumped at a time; the rest follows by the sparse design. Those of
+        observations that are not `used`, (n,), and of powers that were not measured, are 0.
         """
+        cells, cards = self._logs(self._vector(values))
+        return self._slopes(self._moves(used), cells, cards, self._predict(cells, cards))
+
+    def _slopes(
+        self, moves: Sequence["_Move"], cells: FloatArray, cards: FloatArray, at: FloatArray
+    ) -> sparse.csr_matrix:
         count = len(self.rows)
-        total = [sparse.csr_matrix((count, len(self.names))) for _ in range(2)]
         plain = at.copy()
         plain[0, self._ratio] += plain[0, self._ratio - 1]
+        residents = self._residents(cells, np.arange(len(self._cell)))
 
-        for group in range(int(self._group.max()) + 1):
-            of_group = self._group == group
-            places = np.unique(self._row[of_group])
-            slots = self._slots_of(places)
-            residents = self._residents(cells, slots)
-            cell = np.zeros(count, dtype=int)
-            cell[self._row[of_group]] = self._cell[of_group]
-            for component, to_cells in zip(COMPONENTS, self._to_cells, strict=True):
-                moved = self._bumped(component, residents, slots, of_group, cells)
-                if moved is None:
-                    continue
-                changed = (self._evaluate(places, moved, cards) - plain[:, places]) / _BUMP
-                if component == "intensity":
-                    changed[0] *= self._limited[places]
-                shape = count, len(self.cells)
-                for quantity in range(2):
-                    entries = changed[quantity], (places, cell[places])
-                    total[quantity] = total[quantity] + sparse.csr_matrix(entries, shape=shape) @ to_cells
+        values, rows, columns = [], [], []
+        for move in moves:
+            changed = (self._moved(move, residents, cells, cards) - plain[:, move.places]) / _BUMP
+            if move.name in ("intensity", "dynamic", "clock"):
+                changed[0] *= self._limited[move.places]
+            values.append(changed.ravel())
+            rows += [move.places, count + move.places]
+            columns += [move.columns, move.columns]
 
-        everything, slots = np.arange(count), np.arange(len(self._cell))
-        residents = self._residents(cells, slots)
-        for place, name in enumerate(CARD_COMPONENTS):
-            moved_cards = cards.copy()
-            moved_cards[place] += _BUMP
-            changed = (self._evaluate(everything, residents, moved_cards) - plain) / _BUMP
-            if name in ("dynamic", "clock"):
-                changed[0] *= self._limited
-            for quantity in range(2):
-                entries = changed[quantity], (everything, self._which)
-                block = sparse.csr_matrix(entries, shape=(count, len(self.cards)))
-                total[quantity] = total[quantity] + block @ self._to_cards[place]
+        entries = np.concatenate(values), (np.concatenate(rows), np.concatenate(columns))
+        found = sparse.csr_matrix(entries, shape=(2 * count, self._design.shape[0])) @ self._design
 
         # A ratio of times: its own row less the row before.
         ones = np.ones(len(self._ratio))
-        before = sparse.csr_matrix((ones, (self._ratio, self._ratio - 1)), shape=(count, count))
-        return sparse.vstack([total[0] - before @ total[0], total[1]]).tocsr()
+        before = sparse.csr_matrix((ones, (self._ratio, self._ratio - 1)), shape=(2 * count, 2 * count))
+        return sparse.csr_matrix(found - before @ found)
 
-    def _bumped(
-        self, component: str, residents: FloatArray, slots: IntArray, of_group: BoolArray, cells: FloatArray
-    ) -> FloatArray | None:
-        # The residents of a group with one component larger by `_BUMP`; None if no cell has the component.
-        bumped, factor = of_group[slots], np.expm1(_BUMP)
-        cell, size = self._cell[slots], self._size[slots]
-        moved = residents.copy()
-        if component == "latency":
-            moved[bumped, FIXED] += factor * np.exp(cells[COMPONENTS.index("latency"), cell[bumped]])
-        elif component == "copy":
-            bumped = bumped & self._copies[cell]
-            moved[bumped, FIXED] += factor * np.exp(cells[COMPONENTS.index("copy"), cell[bumped]]) * size[bumped]
+    def _moved(self, move: "_Move", residents: FloatArray, cells: FloatArray, cards: FloatArray) -> FloatArray:
+        # The logarithms of time and power of the rows of a move, (2, k), with the component larger by `_BUMP`.
+        own = residents[move.slots]
+        if move.name in CARD_COMPONENTS:
+            moved_cards = cards.copy()
+            moved_cards[CARD_COMPONENTS.index(move.name)] += _BUMP
+            return self._evaluate(move.places, own, moved_cards)
+
+        bumped, factor = move.bumped, np.expm1(_BUMP)
+        cell, size = self._cell[move.slots[bumped]], self._size[move.slots[bumped]]
+        if move.name == "latency":
+            own[bumped, FIXED] += factor * np.exp(cells[COMPONENTS.index("latency"), cell])
+        elif move.name == "copy":
+            own[bumped, FIXED] += factor * np.exp(cells[COMPONENTS.index("copy"), cell]) * size
         else:
-            column = {"work": BATCH, "memory": MEMORY, "fill": FILL, "host": HOST, "intensity": INTENSITY}[component]
-            moved[bumped, column] *= 1.0 + factor
-        return moved if bumped.any() else None
+            own[bumped, _COLUMNS[move.name]] *= 1.0 + factor
+        return self._evaluate(move.places, own, cards)
 
-    def fit(self, used: BoolArray, start: Values | None = None, steps: int = STEPS) -> Fit:
-        """Return the effects that fit the used observations, (n,), best."""
-        weights = self.weights(used)
+    def fit(
+        self,
+        used: BoolArray,
+        start: Values | None = None,
+        steps: int = STEPS,
+        slopes: sparse.csr_matrix | None = None,
+    ) -> Fit:
+        """Return the effects that fit the used observations, (n,), best.
+
+        Args:
+            used: the observations that count.
+            start: the effects to begin with, 0 where not given.
+            steps: most steps.
+            slopes: the `derivatives` of the used observations at `start`, if they are known.
+        """
+        weights, moves = self.weights(used), self._moves(used)
         effects = self._vector({} if start is None else start)
         cells, cards, found, cost, scaled = self._state(effects, weights)
         damping, done = 1e-3, 0
-        for done in range(1, steps + 1):  # noqa: B007
-            slopes = self.derivatives(cells, cards, found)
+        for done in range(1, steps + 1):
+            if slopes is None or done > 1:
+                slopes = self._slopes(moves, cells, cards, found)
             robust = (weights * np.minimum(1.0, HUBER / np.maximum(scaled, 1e-9))).ravel()
             gaps = self._gaps(found, weights).ravel()
-            curvature = (slopes.T @ sparse.diags(robust) @ slopes).toarray()
+            curvature = slopes.T @ sparse.diags(robust) @ slopes
             gradient = slopes.T @ (robust * gaps) + self.precision * effects
 
             for _ in range(8):
-                matrix = curvature.copy()
-                matrix.flat[:: len(matrix) + 1] += self.precision * (1.0 + damping) + damping * curvature.diagonal()
-                step = linalg.cho_solve(linalg.cho_factor(matrix, overwrite_a=True), -gradient)
+                added = self.precision * (1.0 + damping) + damping * curvature.diagonal()
+                step = _solved(sparse.csc_matrix(curvature + sparse.diags(added)), -gradient)
                 trial = effects + np.clip(step, -1.5, 1.5)
                 state = self._state(trial, weights)
                 if state[3] < cost:
@@ -355,22 +398,26 @@ class PooledProblem:
         cells[self._cell[used[self._row]]] = True
         cards = np.zeros(len(self.cards), dtype=bool)
         cards[self._which[used]] = True
-        support = np.zeros(len(self.names))
-        for matrices, members in ((self._to_cells, cells), (self._to_cards, cards)):
-            for matrix in matrices:
-                support += np.asarray(abs(matrix[members]).sum(axis=0)).ravel()
-        return {name: value for name, value in values.items() if support[self.names[name]] > 0.0}
+        members = np.concatenate([np.tile(cells, len(COMPONENTS)), np.tile(cards, len(CARD_COMPONENTS))])
+        support = np.bincount(self._design[members].indices, minlength=len(self.names))
+        return {name: value for name, value in values.items() if support[self.names[name]]}
 
     def information(self, fit: Fit, used: BoolArray) -> tuple[tuple[str, ...], FloatArray]:
         """Return the records, and the information of each on each effect, shape (records, effects)."""
-        cells, cards = self._logs(self._vector(fit.effects))
-        slopes = self.derivatives(cells, cards, self._predict(cells, cards))
+        slopes = self.derivatives(fit.effects, used)
         squares = slopes.multiply(slopes).multiply(self.weights(used).ravel()[:, None]).tocsr()
         names, number = np.unique(self.records, return_inverse=True)
         both = np.concatenate([number, number])
         shape = len(names), len(both)
         adder = sparse.csr_matrix((np.ones(len(both)), (both, np.arange(len(both)))), shape=shape)
         return tuple(names.tolist()), np.asarray((adder @ squares).todense())
+
+
+def _solved(matrix: sparse.csc_matrix, right: FloatArray) -> FloatArray:
+    # The solution of a symmetric positive definite system, by a factorisation that keeps most of its zeros.
+    options: Mapping[str, object] = {"SymmetricMode": True}
+    factors = splu(matrix, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options=options)
+    return np.asarray(factors.solve(right), dtype=np.float64)
 
 
 def _matrix(entries: tuple[list[int], list[int], list[float]], rows: int, columns: int) -> sparse.csr_matrix:

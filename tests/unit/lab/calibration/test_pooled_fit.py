@@ -143,18 +143,32 @@ def test_outliers():
 
 
 def test_derivatives():
-    """Derivatives by each effect agree with central differences."""
+    """Derivatives by each effect agree with central differences, and are 0 for rows that are not used."""
     problem = PooledProblem(measured([*everything()[::2], *limits()], truth()), CURVES)
     at = drawn(problem, 2)
-    cells, cards = problem._logs(problem._vector(at))
-    found = problem.derivatives(cells, cards, problem._predict(cells, cards)).toarray()
+    used = np.arange(len(problem.rows)) % 7 != 3
+    used |= problem._limited
+    counts = np.concatenate([used, used & (problem._limited | ~np.isnan(problem.measured[1]))])
+    found = problem.derivatives(at, used).toarray()
     step = 1e-5
     for column, name in enumerate(problem.names):
         up, down = (problem.predict({**at, name: at[name] + sign * step}) for sign in (1.0, -1.0))
         expected = ((up - down) / (2.0 * step)).ravel()
         if name[0] in ("intensity", "dynamic", "clock"):
             expected[: len(problem.rows)] *= problem._limited
-        assert found[:, column] == pytest.approx(expected, abs=2e-3), name
+        assert found[counts, column] == pytest.approx(expected[counts], abs=2e-3), name
+    assert not found[: len(used)][~used].any()
+    assert not found[len(used) :][~used].any()
+
+
+def test_known_slopes():
+    """A fit to fewer rows is the same with the derivatives of all rows at its start."""
+    problem = PooledProblem(measured(list(everything()), truth(), NOISE, seed=3), CURVES)
+    fit = problem.fit(every(problem), steps=4)
+    train = np.array([row.laboratory != "lab a" for row in problem.rows])
+    start = problem.supported(fit.effects, train)
+    known = problem.fit(train, start, 2, problem.derivatives(fit.effects, every(problem)))
+    assert known.cost == pytest.approx(problem.fit(train, start, 2).cost, rel=1e-9)
 
 
 def test_weights():
