@@ -1,7 +1,7 @@
 """Relative standard uncertainty of an estimated time or power, by what the estimate is based on.
 
-The uncertainties are conformal: the 90 % interval of a group is the quantile of the absolute log errors of records that
-were left out of the fit (`heshare.lab.calibration.left_out`).
+The uncertainties are conformal: the 90 % interval of a group is a quantile of the absolute log errors of laboratories
+that were left out of the fit, raised for their small number (`heshare.lab.calibration.left_out`).
 """
 
 import math

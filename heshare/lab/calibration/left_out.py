@@ -1,11 +1,17 @@
 """Errors of the pooled fit on what was left out of it: every laboratory whole, and half of the settings of each record.
 
 A laboratory is predicted from the others: effects that only its rows support are 0. What an estimate of it is based on
-(`uncertainty.SUPPORTS`) is judged by the rows that stay. The intervals follow from these errors.
+(`uncertainty.SUPPORTS`) is judged by the rows that stay.
+
+The intervals follow from these errors by conformal prediction for hierarchical data (Lee, Barber and Willett, 2023,
+arXiv 2306.06342): laboratories, not rows, are exchangeable. Each of k laboratories weighs the same and a further one
+is unbounded, so that a 90 % interval is the quantile at 0.9 (k + 1) / k.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -19,8 +25,8 @@ from heshare.shared.arrays import BoolArray, FloatArray
 TIME, POWER = "time", "power"
 INSIDE = 0.9
 """Part of the errors that an interval should hold."""
-LEAST_ROWS = 20
-"""Rows below which a group takes the interval of all groups of its quantity and sharing."""
+LEAST_LABORATORIES = 9
+"""Laboratories from which on 0.9 (k + 1) / k is at most 1; groups of fewer are pooled."""
 LEFT_OUT_STEPS = 3
 """Steps of a fit without a laboratory, from the fit of all."""
 
@@ -123,31 +129,51 @@ def group_table(problem: PooledProblem, left_out: LeftOut) -> pd.DataFrame:
 def intervals(errors: pd.DataFrame, within: pd.DataFrame) -> dict[tuple[str, str, str], Uncertainty]:
     """Return the conformal uncertainty of each group; arguments as from `group_table`.
 
-    `errors` are those of laboratories left out, `within` those of settings left out of a record. A group with fewer
-    than `LEAST_ROWS` rows takes all supports of its quantity and sharing, and then all sharings.
+    `errors` are those of laboratories left out (`half_width`), `within` those of settings left out of a record, of
+    which each group of a quantity and sharing takes the quantile.
     """
     found = {}
-    for quantity in (TIME, POWER):
-        for support in SUPPORTS:
-            for sharing in (IS_ALONE, SHARED):
-                total = _spread(errors, quantity, support, sharing)
-                of_framework = _spread(within, quantity, CELL, sharing)
-                found[quantity, support, sharing] = Uncertainty(max(total, of_framework), of_framework)
+    for quantity, support, sharing in product((TIME, POWER), SUPPORTS, (IS_ALONE, SHARED)):
+        of_record = within[(within["quantity"] == quantity) & (within["sharing"] == sharing)]
+        total, of_framework = half_width(errors, quantity, support, sharing), _quantile_of(of_record)
+        found[quantity, support, sharing] = Uncertainty(max(total, of_framework) / NORMAL_90, of_framework / NORMAL_90)
 
-    limit = errors[errors["quantity"] == LIMIT]
-    spread = quantile(limit["error"].to_numpy(float), limit["weight"].to_numpy(float)) / NORMAL_90
+    spread = _quantile_of(errors[errors["quantity"] == LIMIT]) / NORMAL_90
     found["limit", "", ""] = Uncertainty(spread, spread)
-    shared = _spread(within, TIME, CELL, SHARED)
+    shared = found[TIME, CELL, SHARED].within_framework
     found["slowdown", "", "mps"] = Uncertainty(shared, shared)
     return found
 
 
-def _spread(errors: pd.DataFrame, quantity: str, support: str, sharing: str) -> float:
+def half_width(errors: pd.DataFrame, quantity: str, support: str, sharing: str) -> float:
+    """Return the largest absolute log error inside the 90 % interval of a group; `errors` as from `group_table`.
+
+    The first of these sets of rows with at least `LEAST_LABORATORIES` laboratories decides: the group; its support,
+    alone and shared; that with supports by fewer rows, one after the other. If none has as many, no quantile over
+    laboratories is finite, and the largest of the quantiles of single laboratories, of all rows of the quantity, is
+    taken.
+    """
     of_quantity = errors[errors["quantity"] == quantity]
-    of_sharing = of_quantity[of_quantity["sharing"] == sharing]
-    of_group = of_sharing[of_sharing["support"] == support]
-    chosen = next((part for part in (of_group, of_sharing) if len(part) >= LEAST_ROWS), of_quantity)
-    return quantile(chosen["error"].to_numpy(float), chosen["weight"].to_numpy(float)) / NORMAL_90
+    weaker = SUPPORTS[SUPPORTS.index(support) :]
+    group = of_quantity[(of_quantity["support"] == support) & (of_quantity["sharing"] == sharing)]
+    pools = [of_quantity[of_quantity["support"].isin(weaker[: count + 1])] for count in range(len(weaker))]
+
+    for pool in (group, *pools):
+        if pool["laboratory"].nunique() >= LEAST_LABORATORIES:
+            return _over_laboratories(pool)
+    return max(_quantile_of(own) for _, own in of_quantity.groupby("laboratory"))
+
+
+def _over_laboratories(pool: pd.DataFrame) -> float:
+    # The quantile with the same weight for each of k laboratories and for a further, unbounded one.
+    count = pool["laboratory"].nunique()
+    of_laboratory = pool.groupby("laboratory")["weight"].transform("sum")
+    same = pool.assign(weight=pool["weight"] / of_laboratory)
+    return _quantile_of(same, INSIDE * (count + 1) / count)
+
+
+def _quantile_of(rows: pd.DataFrame, part: float = INSIDE) -> float:
+    return quantile(rows["error"].to_numpy(float), rows["weight"].to_numpy(float), part)
 
 
 def coverage(errors: pd.DataFrame) -> pd.DataFrame:
@@ -160,18 +186,18 @@ def coverage(errors: pd.DataFrame) -> pd.DataFrame:
         over lower end).
     """
     rows = []
-    for (quantity, support, sharing), part in errors[errors["quantity"] != LIMIT].groupby(
-        ["quantity", "support", "sharing"], sort=False
-    ):
-        inside = np.zeros(len(part))
+    groups = errors[errors["quantity"] != LIMIT].groupby(["quantity", "support", "sharing"], sort=False)
+    for keys, part in groups:
+        quantity, support, sharing = map(str, keys)
+        absolute = part["error"].abs()
+        inside = pd.Series(data=False, index=part.index)
         for laboratory in part["laboratory"].unique():
+            own = part["laboratory"] == laboratory
             others = errors[errors["laboratory"] != laboratory]
-            spread = _spread(others, str(quantity), str(support), str(sharing))
-            is_left_out = (part["laboratory"] == laboratory).to_numpy()
-            inside[is_left_out] = np.abs(part["error"].to_numpy(float)[is_left_out]) <= NORMAL_90 * spread
+            inside[own] = absolute[own] <= half_width(others, quantity, support, sharing)
 
         share = float(np.average(inside, weights=part["weight"]))
-        width = float(np.exp(2.0 * NORMAL_90 * _spread(errors, str(quantity), str(support), str(sharing))))
+        width = math.exp(2.0 * half_width(errors, quantity, support, sharing))
         rows.append((quantity, support, sharing, len(part), part["laboratory"].nunique(), 100.0 * share, width))
     return pd.DataFrame(rows, columns=["quantity", "support", "sharing", "n", "laboratories", "within_90_pct", "width"])
 

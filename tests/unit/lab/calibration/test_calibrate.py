@@ -14,7 +14,7 @@ from heshare.devices.constants import Constants, default, read
 from heshare.devices.device_model import co_run
 from heshare.devices.noise import NoiseModel
 from heshare.devices.timing_effects import Effects
-from heshare.devices.uncertainty import CARD, CELL, SUPPORTS
+from heshare.devices.uncertainty import SUPPORTS
 from heshare.lab.calibration import calibrate
 from heshare.lab.calibration.measurements import table
 from heshare.lab.calibration.observations import H100_RECORD, LIMIT, observations
@@ -100,13 +100,12 @@ def test_halves():
 
 
 def test_coverage():
-    """The groups of intervals are those of the answers; weighted by rows, they hold about nine in ten errors."""
+    """The groups of intervals are those of the answers; each holds about nine in ten errors of laboratories or more."""
     found = shipped("coverage")
     assert set(found.support) <= set(SUPPORTS)
     for quantity, part in found.groupby("quantity"):
         assert part.n.sum() == sum(rows_with(str(quantity), observations()).values())
-    based = found[found.support.isin([CELL, CARD])]
-    assert np.average(based.within_90_pct, weights=based.n) == pytest.approx(90.0, abs=4.0)
+    assert (found.within_90_pct >= 88.0).all()
     assert (found.width > 1.0).all()
     spreads = default().spreads
     for row in found.itertuples():

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from heshare.devices.uncertainty import ALONE, CARD, CELL, NONE, NORMAL_90, SHARED
+from heshare.devices.uncertainty import ALONE, CARD, CELL, NONE, SHARED
 from heshare.lab.calibration import left_out
 from heshare.lab.calibration.observations import Observation, Task, networks
 from heshare.world import catalogue
@@ -53,14 +53,27 @@ def test_normal_errors(rng: np.random.Generator):
 
 
 def test_coverage(rng: np.random.Generator):
-    """Nine in ten of the errors of a laboratory are inside the interval of the others, whatever their distribution."""
+    """At least nine in ten of the errors of a laboratory are inside the interval of the others."""
     for draw in (lambda n: rng.normal(0.0, 0.3, n), lambda n: rng.laplace(0.1, 0.2, n)):
-        frame = made_up(rng, 1.0, rows=4000).assign(error=draw(4000))
+        frame = made_up(rng, 1.0, rows=4000, laboratories=40).assign(error=draw(4000))
         (row,) = left_out.coverage(frame).to_dict("records")
-        assert row["within_90_pct"] == pytest.approx(90.0, abs=2.0)
-        assert (row["n"], row["laboratories"]) == (4000, 8)
+        assert row["within_90_pct"] == pytest.approx(90.0 * 41 / 40, abs=1.0)
+        assert (row["n"], row["laboratories"]) == (4000, 40)
         inside = np.abs(frame["error"]) <= 0.5 * np.log(row["width"])
-        assert inside.mean() == pytest.approx(0.9, abs=0.01)
+        assert inside.mean() == pytest.approx(0.9 * 41 / 40, abs=0.01)
+
+
+def test_offsets_of_laboratories(rng: np.random.Generator):
+    """A further laboratory is inside nine times in ten where each has a common error of its own and other rows."""
+    inside = []
+    for _ in range(150):
+        sizes = rng.choice([3, 300], 12)
+        names = np.repeat([f"lab {number}" for number in range(12)], sizes)
+        errors = np.repeat(rng.normal(0.0, 0.4, 12), sizes) + rng.normal(0.0, 0.1, len(names))
+        frame = made_up(rng, 1.0, rows=len(names)).assign(laboratory=names, error=errors)
+        further = rng.normal(0.0, 0.4) + rng.normal(0.0, 0.1, 100)
+        inside.append(np.mean(np.abs(further) <= left_out.half_width(frame, "time", CELL, ALONE)))
+    assert 0.88 < np.mean(inside) < 0.97
 
 
 def test_own_laboratory(rng: np.random.Generator):
@@ -70,19 +83,44 @@ def test_own_laboratory(rng: np.random.Generator):
     assert row["within_90_pct"] <= 50.0
 
 
-def test_small_groups(rng: np.random.Generator):
-    """A group with few rows takes that of all supports, then of all sharings."""
-    few = left_out.LEAST_ROWS - 1
-    parts = [made_up(rng, 0.1, rows=500, support=CELL), made_up(rng, 3.0, rows=few, support=NONE)]
-    frame = pd.concat([*parts, made_up(rng, 5.0, rows=few, sharing=SHARED)], ignore_index=True)
-    alone = frame[frame["sharing"] == ALONE]
+def test_weights_of_laboratories():
+    """Laboratories weigh the same, however many rows they have, and a further one is unbounded."""
+    errors = {f"lab {number}": 0.1 * number for number in range(1, 20)}
+    rows = [(name, error) for number, (name, error) in enumerate(errors.items()) for _ in range(1 + 40 * (number < 3))]
+    frame = pd.DataFrame(rows, columns=["laboratory", "error"])
+    frame = frame.assign(quantity="time", support=CELL, sharing=ALONE, weight=1.0)
+    assert left_out.half_width(frame, "time", CELL, ALONE) == errors["lab 18"]  # the 0.9 x 20th of 19
 
-    def spread(part: pd.DataFrame) -> float:
-        return left_out.quantile(part["error"].to_numpy(), part["weight"].to_numpy()) / NORMAL_90
 
-    assert left_out._spread(frame, "time", CELL, ALONE) == spread(alone[alone["support"] == CELL])
-    assert left_out._spread(frame, "time", NONE, ALONE) == spread(alone)
-    assert left_out._spread(frame, "time", CELL, SHARED) == spread(frame)
+def test_pools(rng: np.random.Generator):
+    """A group of few laboratories takes in its support, then supports by fewer rows, never those by more."""
+    few, many = left_out.LEAST_LABORATORIES - 1, left_out.LEAST_LABORATORIES
+    cell = made_up(rng, 0.1, laboratories=few, support=CELL)
+    card = made_up(rng, 0.3, laboratories=few, support=CARD, sharing=SHARED)
+    none = made_up(rng, 1.0, laboratories=many, support=NONE)
+    frame = pd.concat([cell, card, none], ignore_index=True)
+
+    def half_width(support: str, sharing: str = ALONE) -> float:
+        return left_out.half_width(frame, "time", support, sharing)
+
+    assert half_width(NONE) == half_width(NONE, SHARED) == left_out._over_laboratories(none)
+    assert half_width(CARD) == half_width(CARD, SHARED) == left_out._over_laboratories(pd.concat([card, none]))
+    assert half_width(CELL) == left_out._over_laboratories(frame)
+
+    more = made_up(rng, 0.3, laboratories=many, support=CELL, sharing=SHARED)
+    frame = pd.concat([frame, more], ignore_index=True)
+    assert half_width(CELL, SHARED) == left_out._over_laboratories(more)
+    assert half_width(CELL) == left_out._over_laboratories(pd.concat([cell, more]))
+
+
+def test_few_laboratories(rng: np.random.Generator):
+    """With few laboratories of a quantity all groups have the largest 90 % quantile of a single one."""
+    small = made_up(rng, 0.1, laboratories=4, support=CELL, sharing=SHARED)
+    large = made_up(rng, 0.4, rows=50, laboratories=1, support=NONE).assign(laboratory="large")
+    frame = pd.concat([small, large], ignore_index=True)
+    expected = left_out.quantile(large["error"].to_numpy(), large["weight"].to_numpy())
+    assert left_out.half_width(frame, "time", CELL, SHARED) == expected
+    assert left_out.half_width(frame, "time", NONE, ALONE) == expected
 
 
 def test_never_narrower(rng: np.random.Generator):
