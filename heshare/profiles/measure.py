@@ -5,11 +5,14 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from heshare.devices.device import Device, Reading
+from heshare.profiles.schema import ENERGY_SLACK
 from heshare.profiles.visit import MeasurementProtocol, Setup, Visit
 from heshare.shared.errors import DeviceError
 from heshare.world.workload import Resident
 
 POLL_S = 0.5
+WINDOWS = 3
+"""Most windows of a visit, until the energy counter and the power readings of one agree."""
 
 
 class MeasurementBench:
@@ -42,7 +45,8 @@ class MeasurementBench:
         """Measure one setup once: run its tasks, observe a window and return the visit.
 
         Raises:
-            DeviceError: the device refuses a task or a clock, a task completes no iteration, or a task ends by itself.
+            DeviceError: the device refuses a task or a clock, a task completes no iteration or ends by itself, or the
+                energy counter and the power readings disagree in each of `WINDOWS` windows.
         """
         begin_s = self._begin(f"{setup}#{number}")
         self._arrange(setup)
@@ -50,7 +54,7 @@ class MeasurementBench:
 
         tasks, residents = list(self._running), self._device.read().residents
         slowest_s = max((residents[task].time_s for task in tasks), default=0.0)
-        readings = self._read_window(max(self._protocol.window_s, self._protocol.iterations * slowest_s))
+        readings = self._agreeing_window(max(self._protocol.window_s, self._protocol.iterations * slowest_s))
 
         # The first reading is the start of the counters; means are over those inside the window.
         first, last, inside = readings[0], readings[-1], readings[1:]
@@ -136,6 +140,22 @@ class MeasurementBench:
             to_s = begin_s + length_s * number / self._protocol.readings
             readings.append(self._advance(readings[-1], to_s - readings[-1].time_s))
         return readings
+
+    def _agreeing_window(self, length_s: float) -> list[Reading]:
+        # A host that stands still keeps the tasks from the GPU between two readings. No row may hold such a window, in
+        # which power x time is not the energy: it is observed again.
+        for _ in range(WINDOWS):
+            readings = self._read_window(length_s)
+            took_s = readings[-1].time_s - readings[0].time_s
+            counted_w = (readings[-1].energy_j - readings[0].energy_j) / took_s
+            read_w = fmean(reading.power_w for reading in readings[1:])
+            if not self._running or read_w / ENERGY_SLACK <= counted_w <= ENERGY_SLACK * read_w:
+                return readings
+        raise DeviceError(
+            f"{self._device.gpu.name} ({self._device.provenance}): {', '.join(map(str, self._running.values()))} took "
+            f"{counted_w:.4g} W by the energy counter and {read_w:.4g} W by the power readings, in {WINDOWS} windows "
+            "running. Stop what else runs on the host; the visit is discarded, and the same command continues."
+        )
 
     def _advance(self, now: Reading, by_s: float) -> Reading:
         ended = self._device.advance(max(now.time_s, now.time_s + by_s))

@@ -10,6 +10,7 @@ import pytest
 from heshare.devices.device import Reading
 from heshare.devices.emulated_device import EmulatedDevice
 from heshare.profiles.measure import MeasurementBench
+from heshare.profiles.recorder import record
 from heshare.profiles.visit import MeasurementProtocol, Setup
 from heshare.shared.errors import DeviceError, InputError
 from heshare.world.catalogue import gpu, resident
@@ -56,6 +57,25 @@ class Starts(EmulatedDevice):
             return reading
         still = {task: replace(progress, done=0.0, time_s=math.nan) for task, progress in reading.residents.items()}
         return replace(reading, residents=still)
+
+
+class Stalls(EmulatedDevice):
+    """A device whose host stands still for a minute at these calls of `advance`, while the GPU draws idle power."""
+
+    def __init__(self, calls: set[int]) -> None:
+        super().__init__(T4)
+        self.calls, self.number, self.still_s = calls, 0, 0.0
+
+    def advance(self, to_s: float) -> list[int]:
+        ended = super().advance(to_s - self.still_s)
+        self.number += 1
+        self.still_s += 60.0 * (self.number in self.calls)
+        return ended
+
+    def read(self) -> Reading:
+        reading = super().read()
+        energy_j = reading.energy_j + T4.idle_w * self.still_s
+        return replace(reading, time_s=reading.time_s + self.still_s, energy_j=energy_j)
 
 
 def test_cooling() -> None:
@@ -115,6 +135,28 @@ def test_ended_task() -> None:
 
     bench = MeasurementBench(Dying(T4), PROTOCOL)
     with pytest.raises(DeviceError, match="ended while it was measured"):
+        bench.visit(PAIR, 1)
+    bench.release()
+
+
+def test_stalled_host() -> None:
+    """A window in which the host stands still is observed again; nothing of it is in the visit."""
+    expected = MeasurementBench(EmulatedDevice(T4), PROTOCOL).visit(PAIR, 1)
+    visit = MeasurementBench(Stalls({4}), PROTOCOL).visit(PAIR, 1)
+    # One second of warm-up, three of the first window before it stands still, and a second window.
+    assert visit.took_s == pytest.approx(1.0 + 3.0 + 60.0 + PROTOCOL.window_s)
+    for name in ("window_s", "spent_j", "power_w", "time_s", "done"):
+        assert getattr(visit, name) == pytest.approx(getattr(expected, name)), name
+
+    # Two idle windows before it, without a warm-up.
+    table = record(Stalls({14}), ALONE.points(), protocol=PROTOCOL, progress=False)
+    assert table["energy_j"].tolist() == pytest.approx((table["power_w"] * table["time_s"]).tolist())
+
+
+def test_disagreeing_energy() -> None:
+    """A visit in which every window has another energy than its power readings is an error."""
+    bench = MeasurementBench(Stalls({4, 9, 14}), PROTOCOL)
+    with pytest.raises(DeviceError, match=r"W by the energy counter and .* W by the power readings, in 3 windows"):
         bench.visit(PAIR, 1)
     bench.release()
 
