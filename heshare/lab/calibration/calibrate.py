@@ -289,35 +289,33 @@ _Ranges = Iterator[tuple[tuple[str, ...], Mapping[str, RangedValue]]]
 
 def _constants(calibration: Calibration) -> _Ranges:
     # Kind, GPU, engine and workload of constants, and these by name.
-    constants = calibration.constants
+    yield from _power_constants(calibration)
+    yield from _contention_constants(calibration)
+    yield from _effect_constants(calibration)
+    yield from _row_counts(calibration)
+    yield from _utilisation_constants(calibration)
+    yield from _interval_constants(calibration)
+    yield from training_constants(calibration.constants)
+    yield from language_constants(calibration.constants)
+
+
+def _power_constants(calibration: Calibration) -> _Ranges:
     order = list(Power.__dataclass_fields__)
     for gpu, power in calibration.power.items():
         yield ("power", gpu, "", ""), {name: power[name] for name in order}
-    source, assumed = "unequal pairs, equal processes, pairs of networks, sets: all records together", "chosen by form"
-    for gpu, contention in constants.contention.items():
-        ranges = {name: RangedValue.within(value, 0.3, assumed) for name, value in asdict(contention).items()}
+
+
+def _contention_constants(calibration: Calibration) -> _Ranges:
+    # The range of a fitted constant is that over the fits without a laboratory.
+    source = "unequal pairs, equal processes, pairs of networks, sets: all records together"
+    for gpu, contention in calibration.constants.contention.items():
+        card = catalogue.gpu(gpu)
+        ranges = {name: RangedValue.within(each, 0.3, "chosen by form") for name, each in asdict(contention).items()}
         for name in ("steady", "by_share"):
-            card = catalogue.gpu(gpu)
-            others = [_of_card(card, name, effects) for effects in calibration.left_out.fits.values()]
             value = _of_card(card, name, calibration.fit.effects)
+            others = [_of_card(card, name, effects) for effects in calibration.left_out.fits.values()]
             ranges[name] = RangedValue(value, min(value, *others), max(value, *others), source)
         yield ("contention", gpu, "", ""), ranges
-
-    yield from _effect_constants(calibration)
-    for (gpu, engine, precision, network), count in constants.timing.effects.rows.items():
-        if gpu in catalogue.gpus() and network in catalogue.models():
-            yield ("rows", gpu, engine, network), {precision: RangedValue(count, count, count, "rows in the fit")}
-
-    source = "icloud-ecnu/igniter: L2 and DRAM utilisation by inference batch size and MPS percentage"
-    utilisation = {name: RangedValue.within(each, 0.3, source) for name, each in asdict(constants.utilisation).items()}
-    yield ("utilisation", "", "", ""), utilisation
-
-    source = "quantile of absolute log errors of what was left out; idle, time slices: assumed"
-    for keys, uncertainty in constants.spreads.groups.items():
-        yield ("interval", *keys), {n: RangedValue(v, v, v, source) for n, v in asdict(uncertainty).items()}
-
-    yield from training_constants(constants)
-    yield from language_constants(constants)
 
 
 def _effect_constants(calibration: Calibration) -> _Ranges:
@@ -327,13 +325,30 @@ def _effect_constants(calibration: Calibration) -> _Ranges:
     networks = [name for name, model in catalogue.models().items() if model.language is None]
     for gpu, engine, network, precision in product(catalogue.gpus(), ENGINES, networks, ARITHMETICS):
         names |= dict.fromkeys(name for name, _ in terms(timing.cell(gpu, engine, network, precision)))
+
     source = "heshare.lab.calibration.pooled_fit; range: a laboratory left out"
     fits = calibration.left_out.fits.values()
     for component, effect, key in sorted(names):
         value = values.get((component, effect, key), 0.0)
         if abs(value) >= SMALLEST:
             others = [effects.get((component, effect, key), 0.0) for effects in fits]
-            yield (
-                ("effect", "", component, effect),
-                {key: RangedValue(value, min(value, *others), max(value, *others), source)},
-            )
+            ranged = RangedValue(value, min(value, *others), max(value, *others), source)
+            yield ("effect", "", component, effect), {key: ranged}
+
+
+def _row_counts(calibration: Calibration) -> _Ranges:
+    for (gpu, engine, precision, network), count in calibration.constants.timing.effects.rows.items():
+        if gpu in catalogue.gpus() and network in catalogue.models():
+            yield ("rows", gpu, engine, network), {precision: RangedValue(count, count, count, "rows in the fit")}
+
+
+def _utilisation_constants(calibration: Calibration) -> _Ranges:
+    source = "icloud-ecnu/igniter: L2 and DRAM utilisation by inference batch size and MPS percentage"
+    values = asdict(calibration.constants.utilisation)
+    yield ("utilisation", "", "", ""), {name: RangedValue.within(each, 0.3, source) for name, each in values.items()}
+
+
+def _interval_constants(calibration: Calibration) -> _Ranges:
+    source = "quantile of absolute log errors of what was left out; idle, time slices: assumed"
+    for keys, uncertainty in calibration.constants.spreads.groups.items():
+        yield ("interval", *keys), {name: RangedValue(u, u, u, source) for name, u in asdict(uncertainty).items()}
