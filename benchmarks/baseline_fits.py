@@ -27,6 +27,8 @@ TREES = tuple({"max_leaf_nodes": leaves, "max_iter": count} for leaves, count in
 """Settings of the baselines among which the training rows choose."""
 RATE, BINS = 0.15, 64
 """Learning rate of boosting, and bins of a feature."""
+FOLDS = 4
+"""Parts of the laboratories; each is left out once to choose settings."""
 WEAK = 3.0
 """Scale of the columns of exponents and classes; those of programs, GPUs and networks have 1 and shrink more."""
 
@@ -123,15 +125,17 @@ class Baselines:
         return np.asarray(trees.predict(self._trees), dtype=np.float64)
 
     def choose(self, grid: Sequence[Mapping[str, float]], quantity: int, train: BoolArray) -> Mapping[str, float]:
-        """Return the settings with the least error on laboratories left out of the training rows one by one."""
+        """Return the settings with the least error in cross-validation over the laboratories of the training rows."""
         weights = self.weights(quantity, train)
         names = np.unique(self.laboratories[weights > 0.0])
+        parts = [names[place::FOLDS] for place in range(min(FOLDS, len(names)))] if len(names) > 1 else []
 
         def cost(settings: Mapping[str, float]) -> float:
             total = 0.0
-            for name in names if len(names) > 1 else ():
-                own = (self.laboratories == name) & (weights > 0.0)
-                errors = self.fitted(settings, quantity, train & (self.laboratories != name)) - self.measured[quantity]
+            for part in parts:
+                left_out = np.isin(self.laboratories, part)
+                errors = self.fitted(settings, quantity, train & ~left_out) - self.measured[quantity]
+                own = left_out & (weights > 0.0)
                 total += float(weights[own] @ np.abs(errors[own]))
             return total
 

@@ -28,6 +28,7 @@ STAGES = (
     "executor",
     "power_limit",
     "optimum",
+    "device_model_baselines",
     "search",
     "pygmo_rivals",
     "planner",
@@ -37,7 +38,7 @@ STAGES = (
     "waiting",
 )
 """Modules of this folder, each with a function `results()` that returns rows."""
-UNTIMED = ("optimum",)
+UNTIMED = ("optimum", "device_model_baselines")
 """Stages without wall times: they run last and at once."""
 LAST = Path(__file__).parent / "last.json"
 
