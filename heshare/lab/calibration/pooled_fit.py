@@ -142,13 +142,14 @@ class PooledProblem:
 
         times_s, powers_w = [row.time_s for row in self.rows], [row.power_w for row in self.rows]
         self.measured: FloatArray = np.log(np.array([times_s, powers_w]))  # (2, n): logarithms of time and power
-        powered = ~np.isnan(self.measured[1]) | self._limited
+        self._has_power = ~np.isnan(self.measured[1]) | self._limited
         self._powered = np.zeros(len(self.cells), dtype=bool)
-        self._powered[self._cell[powered[self._row]]] = True
+        self._powered[self._cell[self._has_power[self._row]]] = True
         self._set_up_effects()
 
     def _set_up_effects(self) -> None:
-        # Offsets, (components, cells), and one sparse matrix a component from effects to cells; the same for cards.
+        # Offsets, (components, cells), the same of cards, and the sparse matrix from effects to both: a row for each
+        # component and cell, then for each component and card.
         self.names: dict[tuple[str, str, str], int] = {}
         spread: list[float] = []
 
@@ -223,20 +224,20 @@ class PooledProblem:
 
     def _predict(self, cells: FloatArray, cards: FloatArray) -> FloatArray:
         everything = np.arange(len(self.rows))
-        found = self._evaluate(everything, self._residents(cells, np.arange(len(self._cell))), cards)
+        found = self._evaluate(everything, self._residents(cells), cards)
         found[0, self._ratio] -= found[0, self._ratio - 1]
         return found
 
-    def _residents(self, cells: FloatArray, slots: IntArray) -> FloatArray:
-        # The `resident_rows` of these slots; `cells` are the logarithms of the components of each cell.
+    def _residents(self, cells: FloatArray) -> FloatArray:
+        # The `resident_rows` of all slots; `cells` are the logarithms of the components of each cell.
         work, memory, fill, latency, host, copy, intensity = np.exp(np.clip(cells, _LEAST_LOG, _MOST_LOG))
-        cell, size = self._cell[slots], self._size[slots]
-        rows = np.zeros((len(slots), EXTRA + 1))
+        cell, size = self._cell, self._size
+        rows = np.zeros((len(cell), EXTRA + 1))
         rows[:, FIXED] = latency[cell] + np.where(self._copies[cell], copy[cell] * size, 0.0)
         rows[:, MEMORY] = memory[cell] * size
         rows[:, BATCH] = work[cell] * size
         rows[:, FILL] = fill[cell]
-        rows[:, SHARE] = self._share[slots]
+        rows[:, SHARE] = self._share
         rows[:, HOST] = np.where(self._eager[cell], host[cell], 0.0)
         rows[:, INTENSITY] = intensity[cell]
         return rows
@@ -257,7 +258,7 @@ class PooledProblem:
         # used rows whose time or measured power they can change.
         has_effect = np.diff(self._design.indptr)[: self._cell_offsets.size].reshape(self._cell_offsets.shape) > 0
         shared = used & (np.diff(self._starts) > 1)
-        powered = used & (~np.isnan(self.measured[1]) | self._limited)
+        powered = used & self._has_power
 
         moves = []
         for component, name in enumerate(COMPONENTS):
@@ -296,7 +297,7 @@ class PooledProblem:
         count = len(self.rows)
         plain = at.copy()
         plain[0, self._ratio] += plain[0, self._ratio - 1]
-        residents = self._residents(cells, np.arange(len(self._cell)))
+        residents = self._residents(cells)
 
         values, rows, columns = [], [], []
         for move in moves:
