@@ -1,4 +1,4 @@
-"""Checks files against each other: citation, environment, lock, container, hooks; and colours typed in the code.
+"""Checks files against each other: citation, environment, lock, container, hooks; colours typed in the code; conflicts.
 
 `make lint` and the pre-commit hook run it; it prints a line for each fault and then exits with 1.
 """
@@ -162,9 +162,17 @@ def colours() -> Iterator[str]:
             yield f"{path.relative_to(CHECKOUT)}: colours {', '.join(sorted(found))}; type them in series_styles.py"
 
 
+def conflicts() -> Iterator[str]:
+    """No file has the markers of a merge that was not finished."""
+    for path in sorted(CHECKOUT.glob("*.md")) + sorted((CHECKOUT / "docs").rglob("*.md")):
+        for number, line in enumerate(path.read_text("utf-8").splitlines(), start=1):
+            if line.startswith(("<<<<<<< ", ">>>>>>> ")):
+                yield f"{path.relative_to(CHECKOUT)}, line {number}: a conflict of a merge"
+
+
 def main() -> int:
     project = tomllib.loads(text("pyproject.toml"))["project"]
-    faults = [*citation(project), *environment(project), *programs(), *colours()]
+    faults = [*citation(project), *environment(project), *programs(), *colours(), *conflicts()]
     sys.stderr.writelines(f"{fault}\n" for fault in faults)
     return int(bool(faults))
 
