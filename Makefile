@@ -95,8 +95,8 @@ notebook: $(ENV) ## open the notebooks in JupyterLab (LAB="--no-browser --port 8
 	env -u MPLBACKEND -u SOURCE_DATE_EPOCH $(PY) -m jupyterlab --ServerApp.root_dir="$(CURDIR)" \
 		--LabApp.default_url=/lab/tree/notebooks/explore.ipynb $(LAB)
 
-live: $(ENV) ## record this machine's NVIDIA GPUs, run the policies on them, simulate the same runs (LIVE="--allow-clocks --budget 1h")
-	$(PY) -m heshare live $(LIVE)
+live: $(ENV) ## run the policies on this machine's NVIDIA GPUs, simulate the same, draw; 10 minutes a call (LIVE="--allow-clocks"; STAND_IN=2xH100: no GPU)
+	@$(if $(STAND_IN),PYTHONPATH=tests $(PY) -m support.live_rehearsal --cluster $(STAND_IN) --figures build/rehearsal/figures,$(PY) -m heshare live --figures figures) $(LIVE)
 
 site: $(ENV) ## the guides, the API and the results as pages that open offline: build/site
 	$(PY) docs/site/build.py build/site

@@ -220,12 +220,12 @@ def only_json(json: bool) -> AbstractContextManager[object]:
     return redirect_stdout(sys.stderr) if json else nullcontext()
 
 
-def parse_duration_s(text: str) -> float:
-    """Return a duration such as `900`, `900s`, `15m` or `1.5h` in seconds."""
+def parse_duration_s(text: str, option: str = "budget") -> float:
+    """Return a duration such as `900`, `900s`, `15m` or `1.5h` in seconds; `option` is named in an error."""
     match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(s|m|h)?", text.strip())
     duration_s = float(match[1]) * {"s": 1, "m": 60, "h": 3600}[match[2] or "s"] if match else 0.0
     expected = f"a time such as 90s, 15m or 2h, at most {LONGEST_BUDGET_S / 3600:g}h"
-    require("budget", repr(text[:60]), 0 < duration_s <= LONGEST_BUDGET_S, expected, "Give a time.")
+    require(option, repr(text[:60]), 0 < duration_s <= LONGEST_BUDGET_S, expected, "Give a time.")
     return duration_s
 
 

@@ -1,9 +1,9 @@
 """A worker on an emulated stand-in GPU: `python -m support.emulated_worker`.
 
 It is the real worker process with a model whose iterations take the time that `support.emulated_gpu` sets. The two
-share only a folder, `HESHARE_EMULATED_GPU` in its environment: one small file a task, named after its worker and
-itself, with the time until which it is busy (written by the worker) and the seconds that an iteration takes now (of the
-GPU).
+share only a folder of the GPU, named after its UUID, in `HESHARE_EMULATED_GPU` of its environment: one small file a
+task, named after its worker and itself, with the time until which it is busy (written by the worker) and the seconds
+that an iteration takes now (of the GPU).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from heshare.ops.worker_program.worker_main import main
 
 FOLDER = "HESHARE_EMULATED_GPU"
 SIZE = 16
-SHARE = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
+SHARE, GPU = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "CUDA_VISIBLE_DEVICES"
 _CHUNK_S, _PAUSE_S, _POLL_S = 0.02, 0.1, 0.001
 _NUMBERS = count()
 
@@ -71,7 +71,8 @@ class EmulatedModel:
         pct = os.environ.get(SHARE, "100")
         self.title = f"{model}:{batch_size}@{pct}, emulated"
         # A name of its own: the GPU might miss that a file was replaced by one of the same name.
-        self._slot = Slot(Path(os.environ[FOLDER]) / f"{os.getpid()}.{next(_NUMBERS)}-{model}-{batch_size}-{pct}")
+        name = f"{os.getpid()}.{next(_NUMBERS)}-{model}-{batch_size}-{pct}"
+        self._slot = Slot(Path(os.environ[FOLDER]) / os.environ[GPU] / name)
         atexit.register(self._slot.path.unlink, missing_ok=True)
         self._ahead = 0.0
         self._last_s = -math.inf

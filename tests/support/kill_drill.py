@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from support import fake_mps
-from support.fakenvml import build
+from support.fakenvml import build, uuid_of
 
 from heshare.policies.policy import Action, Event, SetClock, Traits, View
 from heshare.policies.random_placement import Random
 
-UUID = "GPU-00000000-1111-2222-3333-444444444444"
+UUID = uuid_of(0)
 POLICY = "drill"
 MARK = "HESHARE_DRILL"
 

@@ -1,5 +1,6 @@
 """The GPUs of a live comparison, and the recording of their profiles."""
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -9,16 +10,23 @@ import pandas as pd
 
 from heshare.devices.device import Device
 from heshare.ops.executor.host import Host
-from heshare.ops.executor.local_gpus import at_top_clock, select_gpus
-from heshare.ops.nvml.binding import Nvml
+from heshare.ops.executor.local_gpus import at_top_clock
+from heshare.ops.nvml.binding import NoDriverError, Nvml
+from heshare.ops.nvml.card_survey import CUDA_VARIABLE, SurveyedCard, choose
 from heshare.ops.nvml_device import NvmlDevice
 from heshare.ops.open_device import opened
 from heshare.ops.recording.profile_device import TABLE, profile
 from heshare.ops.workers.worker_pool import ProcessLauncher
 from heshare.profiles import manifest, store
 from heshare.profiles.visit import MeasurementProtocol
+from heshare.shared.errors import DeviceError
 from heshare.world.cluster import Cluster
 from heshare.world.gpu import Gpu
+
+NO_GPU = (
+    "No NVIDIA GPU can be used here (heshare doctor gives the reason). "
+    "To rehearse on a stand-in, in a clone: make live STAND_IN=H100"
+)
 
 
 @dataclass(frozen=True)
@@ -45,7 +53,16 @@ def find_live_gpus(devices: str, *, allow_clocks: bool) -> tuple[LiveGpu, ...]:
         InputError: another form, or a GPU that is not in the catalogue.
         DeviceError: no GPU, no NVML, or a GPU that cannot be measured.
     """
-    return tuple(_live_gpu(uuid, allow_clocks) for uuid in select_gpus(devices, Host()).uuids)
+    cards: Sequence[SurveyedCard]
+    try:
+        cards = Host().survey()
+    except NoDriverError:
+        cards = ()
+    if not cards:
+        raise DeviceError(NO_GPU)
+
+    chosen = choose(cards, devices, os.environ.get(CUDA_VARIABLE))
+    return tuple(_live_gpu(uuid, allow_clocks) for uuid in chosen.uuids)
 
 
 def _live_gpu(uuid: str, allow_clocks: bool) -> LiveGpu:

@@ -167,9 +167,12 @@ class LiveRuns:
     allow_clocks: bool
     options: execute.ExecutorOptions
 
+    def is_stored(self, tasks: Sequence[Task], policy: str) -> bool:
+        """Return whether a complete run of the tasks under the policy is stored."""
+        return is_complete(self._run_folder(_file_name(policy), job_file_text(tasks), policy, self.devices))
+
     def run_policy(self, tasks: Sequence[Task], policy: str) -> MeasuredRun:
-        name = re.sub(r"[^a-z0-9]+", "-", policy.lower()).strip("-")
-        state = self._journal(name, tasks, policy, self.devices)
+        state = self._journal(_file_name(policy), tasks, policy, self.devices)
         return measured_run(state, {f"{JOB_PREFIX}{task.id}": task.arrival_s for task in tasks})
 
     def measure_loading_times(
@@ -200,7 +203,7 @@ class LiveRuns:
 
     def _journal(self, name: str, tasks: Sequence[Task], policy: str, devices: str) -> RunState:
         text = job_file_text(tasks)
-        folder = self.folder / f"{name}-{self._key(text, policy, devices)}"
+        folder = self._run_folder(name, text, policy, devices)
         if not is_complete(folder):
             # A run of several sessions is no measurement, so an interrupted run is repeated.
             shutil.rmtree(folder, ignore_errors=True)
@@ -222,7 +225,7 @@ class LiveRuns:
                 )
         return run_journal.read_state(folder / "run")
 
-    def _key(self, text: str, policy: str, devices: str) -> str:
+    def _run_folder(self, name: str, text: str, policy: str, devices: str) -> Path:
         identity = {
             **self.conditions,
             "jobs": text,
@@ -232,7 +235,8 @@ class LiveRuns:
             "clocks": self.allow_clocks,
             "code": package_version(),
         }
-        return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
+        key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
+        return self.folder / f"{name}-{key}"
 
 
 def is_complete(folder: Path) -> bool:
@@ -249,6 +253,10 @@ def _in_order_of_start(state: RunState) -> list[LoadedJobs]:
     if not jobs:
         raise DeviceError("No job was started. See the outputs of the runs called start-*.")
     return jobs
+
+
+def _file_name(policy: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", policy.lower()).strip("-")
 
 
 def _number(job: LoadedJobs) -> int:

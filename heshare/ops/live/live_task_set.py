@@ -79,6 +79,6 @@ def _draw_varied_tasks(count: int, batch_sizes: tuple[int, ...], seed: int) -> t
     raise InputError(
         f"{count} tasks",
         f"enough for {MIN_MODELS} different models",
-        "Request more tasks, such as --tasks 24.",
+        "Request more tasks, such as --tasks 12.",
         column="tasks",
     )

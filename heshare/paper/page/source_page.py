@@ -8,8 +8,9 @@ import pandas as pd
 from heshare.paper.claims import card_claims
 from heshare.paper.notebooks.output_folders import PAGE
 from heshare.paper.page import notebook_pages, outputs, results_page
-from heshare.paper.studies import sources
+from heshare.paper.studies import live_results, sources
 from heshare.paper.studies.sources import Source
+from heshare.paper.tables import cell
 from heshare.shared import files
 from heshare.shared.extras import require_extra
 
@@ -49,9 +50,21 @@ def write(folder: Path, table: pd.DataFrame, copies: Path, source: Source) -> Pa
         "predictor": source.predictor_errors,
         "errors": errors[errors["model"] == sources.FITTED].to_dict("records") if len(errors) else [],
         "sharing": _sharing(folder),
+        "live": _live(source),
     }
     page = environment.get_template("source.html.j2").render(content)
     return files.write_text(folder / PAGE, page + "\n")
+
+
+def _live(source: Source) -> list[dict[str, Any]]:
+    """Return the live comparisons that recorded the cards: their manifests, and values measured beside simulated."""
+    found = {}
+    for record in source.records:
+        if (written := live_results.of_record(record.path)) is not None:
+            table = live_results.beside(written.tables["comparison"])
+            rows = [[cell(value) for value in row] for row in table.itertuples(index=False, name=None)]
+            found[written.folder] = {**written.manifest, "heads": list(table.columns), "rows": rows}
+    return list(found.values())
 
 
 def _sharing(folder: Path) -> list[dict[str, Any]]:

@@ -20,6 +20,7 @@ from heshare.ops.live.live_comparison import DEVICE_MODELS, LiveComparison
 from heshare.ops.live.live_gpus import LiveGpu, cluster_of
 from heshare.ops.live.live_runs import JOBS
 from heshare.ops.live.live_task_set import JOB_PREFIX, job_file_text
+from heshare.ops.recording.recordings import TABLE
 from heshare.paper import tables
 from heshare.paper.provenance import commit
 from heshare.paper.provenance import sidecar as provenance
@@ -27,13 +28,14 @@ from heshare.policies.registry import title
 from heshare.profiles.manifest import NAME as RECORD_MANIFEST
 from heshare.shared import files
 
-MANIFEST = "manifest.json"
+MANIFEST, PROFILES = "manifest.json", "profiles"
 TARGET_PCT = 10.0
 """The largest acceptable difference between simulated and measured, %."""
+JCT, ENERGY = "average JCT (s)", "energy, active account (J)"
 _QUANTITIES = {
-    "average JCT (s)": "avg_jct_s",
+    JCT: "avg_jct_s",
     "makespan (s)": "makespan_s",
-    "energy, active account (J)": "energy_active_j",
+    ENERGY: "energy_active_j",
     "energy, cluster account (J)": "energy_cluster_j",
 }
 
@@ -49,11 +51,15 @@ class Results:
     @property
     def kind(self) -> str:
         """The provenance of the rows: `measured`, or `emulated` for simulated NVML."""
-        return "emulated" if self.manifest["stand_in"] else "measured"
+        return _kind(self.manifest["stand_in"])
 
 
 def comparison(trial: LiveComparison) -> pd.DataFrame:
-    """Return measured and simulated values, one row a policy and quantity."""
+    """Return measured and simulated values, one row a policy and quantity.
+
+    `charged_for_starts` is the value on the fitted device model less that without the times of starting and ending
+    processes.
+    """
     rows = []
     for policy, outcome in trial.measured.items():
         for quantity, name in _QUANTITIES.items():
@@ -62,8 +68,28 @@ def comparison(trial: LiveComparison) -> pd.DataFrame:
             for model in DEVICE_MODELS:
                 simulated = float(getattr(trial.simulated[model][policy], name))
                 row |= {model: simulated, f"{model}_error_pct": 100.0 * (simulated / found - 1.0)}
+            without = float(getattr(trial.without_loading[policy], name))
+            row["charged_for_starts"] = float(getattr(trial.simulated["fitted"][policy], name)) - without
             rows.append(row)
     return pd.DataFrame(rows)
+
+
+def beside(found: pd.DataFrame) -> pd.DataFrame:
+    """Return average JCT and active energy measured beside simulated on the fitted model, one row a policy.
+
+    `found` is as from `comparison`.
+    """
+    parts = [found[["policy", "title"]].drop_duplicates().set_index("policy")]
+    for quantity, name, unit in ((JCT, "JCT", "s"), (ENERGY, "energy", "J")):
+        columns = {
+            "measured": f"{name} measured ({unit})",
+            "fitted": f"simulated ({unit})",
+            "fitted_error_pct": f"{name} error (%)",
+            "charged_for_starts": f"for starts ({unit})",
+        }
+        rows = found[found["quantity"] == quantity].set_index("policy")
+        parts.append(rows[list(columns)].rename(columns=columns))
+    return pd.concat(parts, axis=1).reset_index(drop=True)
 
 
 def runs(trial: LiveComparison) -> pd.DataFrame:
@@ -133,11 +159,12 @@ def write(trial: LiveComparison, out: Path, record: Path, *, command: str) -> Re
         files.write_text(folder / f"{name}.csv", tables.to_csv(table))
     files.write_text(folder / JOBS, job_file_text(trial.tasks))
 
-    if not trial.emulated:
-        # The profile of a simulated GPU must not be read as the record of a GPU.
-        for path in sorted(record.glob(f"*/{RECORD_MANIFEST}")):
-            for one in (path, path.with_name("profile.csv")):
-                files.write_text(folder / "profiles" / path.parent.name / one.name, one.read_text(encoding="utf-8"))
+    # The record of a stand-in that does not say so in each row must not be read as that of a GPU.
+    if set(trial.table["provenance"]) == {_kind(trial.emulated)}:
+        for gpu in sorted({live.gpu.name for live in trial.gpus}):
+            for name in (TABLE, RECORD_MANIFEST):
+                text = (record / gpu / name).read_text(encoding="utf-8")
+                files.write_text(folder / PROFILES / gpu / name, text)
 
     kept = sorted(path for path in folder.rglob("*") if path.is_file())
     manifest = _manifest(trial, command) | {
@@ -147,8 +174,27 @@ def write(trial: LiveComparison, out: Path, record: Path, *, command: str) -> Re
     return Results(folder, made, manifest)
 
 
+def source_of(written: Results) -> str:
+    """Return the records of a live comparison as a source of figures; empty if it has none."""
+    tables = sorted((written.folder / PROFILES).glob(f"*/{TABLE}"))
+    return ",".join(f"recorded:{table.parent}" for table in tables)
+
+
+def of_record(table: Path) -> Results | None:
+    """Return the results of the live comparison that made a record, by the record's table; None if none did."""
+    folder = table.parents[2]
+    if table.parents[1].name != PROFILES or not (folder / MANIFEST).is_file():
+        return None
+    manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+    return Results(folder, {"comparison": pd.read_csv(folder / "comparison.csv")}, manifest)
+
+
 def worst(found: pd.DataFrame, model: str, quantity: str) -> float:
     return float(found[found["quantity"].str.startswith(quantity)][f"{model}_error_pct"].abs().max())
+
+
+def _kind(stand_in: bool) -> str:
+    return "emulated" if stand_in else "measured"
 
 
 def _manifest(trial: LiveComparison, command: str) -> dict[str, Any]:
@@ -157,6 +203,8 @@ def _manifest(trial: LiveComparison, command: str) -> dict[str, Any]:
         "stand_in": trial.emulated,
         "cluster": str(cluster_of(trial.gpus)),
         "asked": asdict(trial.config),
+        "tasks": len(trial.tasks),
+        "left": trial.left,
         "cards": [_facts(card) for card in trial.gpus],
         "loading": asdict(trial.loading),
         "record": {

@@ -48,7 +48,7 @@ class Machine:
         return (self.folder / "printed").read_text("utf-8", errors="replace")[-1500:]
 
     def locked(self) -> bool:
-        return any(self.fake.get(name) for name in ("locked_mhz", "locked1_mhz"))
+        return self.fake.locked()
 
     def counter_j(self) -> float:
         """Return the energy counter of each card at this moment, J."""
@@ -89,7 +89,7 @@ def left_behind(folder: Path, fake: FakeNvml) -> list[str]:
     wrong += [f"a note, {path.name}" for path in state]
     wrong += [f"an MPS folder, {path.name}" for path in (folder / "tmp").glob("hs-mps-*")]
     wrong += [f"a lock, {path.name}" for path in (folder / "locks").glob("*") if is_locked(path)]
-    return wrong + ["a locked clock"] * any(fake.get(name) for name in ("locked_mhz", "locked1_mhz"))
+    return wrong + ["a locked clock"] * fake.locked()
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,9 @@
 """A stand-in for `libnvidia-ml.so.1`, so that the real binding can be tested where there is no GPU.
 
-The library is one C file, built on demand. It stands for one card (up to 16, by the figure `count`), whose figures
-can be set, each of whose functions can be made to fail or to block, and which has events such as Xids, by the functions
-below. Processes with the same `FAKENVML_STATE`, a file, see the same cards, faults and events, as processes of one
-machine do; `FAKENVML_FAIL` in the environment (such as `nvmlDeviceGetPowerUsage=3`) is for a process and its children.
+The library is one C file, built on demand. It stands for one card, or up to 16 by the figure `count`. The functions
+below set figures of a card, make functions of NVML fail or block, and let a card have events such as Xids. Processes
+with the same `FAKENVML_STATE`, a file, see the same cards, faults and events, as processes of one machine do;
+`FAKENVML_FAIL` in the environment (such as `nvmlDeviceGetPowerUsage=3`) is for a process and its children.
 """
 
 from __future__ import annotations
@@ -21,7 +21,13 @@ SOURCE = Path(__file__).with_name("fakenvml.c")
 SONAME = "libnvidia-ml.so.1"
 FOREVER = -1
 XID, DOUBLE_BIT = 8, 2
+_UUID = "GPU-00000000-1111-2222-3333-444444444444"
 _BLOCK, _EVERY_CARD = -1000, -1
+
+
+def uuid_of(card: int) -> str:
+    """Return the UUID of a card by its index; they differ in the last character."""
+    return _UUID[:-1] + chr(ord(_UUID[-1]) + card)
 
 
 def compiler() -> str | None:
@@ -57,8 +63,8 @@ class FakeNvml:
 
     def __init__(self, path: Path, binding: Any = None) -> None:
         self._library = ctypes.CDLL(str(path))
-        self._library.fakenvml_set.argtypes = [ctypes.c_char_p, ctypes.c_double]
-        self._library.fakenvml_get.argtypes = [ctypes.c_char_p]
+        self._library.fakenvml_set.argtypes = [ctypes.c_char_p, ctypes.c_double, ctypes.c_int]
+        self._library.fakenvml_get.argtypes = [ctypes.c_char_p, ctypes.c_int]
         self._library.fakenvml_get.restype = ctypes.c_double
         self._binding = binding
         self._before: tuple[Any, dict[str, Any]] | None = None
@@ -86,13 +92,22 @@ class FakeNvml:
         """Let a card have an event: an Xid, `data` its number, or an ECC error."""
         self._library.fakenvml_event(card, ctypes.c_ulonglong(kind), ctypes.c_ulonglong(data))
 
-    def set(self, name: str, value: float) -> None:
-        if self._library.fakenvml_set(name.encode(), value) != 0:
+    def set(self, name: str, value: float, card: int | None = None) -> None:
+        """Set a figure of one card, by its index, or of all."""
+        if self._library.fakenvml_set(name.encode(), value, _EVERY_CARD if card is None else card) != 0:
             raise KeyError(name)
 
-    def get(self, name: str) -> float:
-        """A figure of the card, such as `locked_mhz`, or `calls`, `samples` (GPM samples not freed), `open`."""
-        return float(self._library.fakenvml_get(name.encode()))
+    def get(self, name: str, card: int = 0) -> float:
+        """A figure of a card, such as `locked_mhz`, or `calls`, `samples` (GPM samples not freed), `open`."""
+        return float(self._library.fakenvml_get(name.encode(), card))
+
+    def rename(self, card: int, name: str) -> None:
+        if self._library.fakenvml_rename(card, name.encode()) != 0:
+            raise KeyError(card)
+
+    def locked(self) -> bool:
+        """Return whether the clock of a card is locked."""
+        return any(self.get("locked_mhz", card) for card in range(int(self.get("count"))))
 
     def called(self, function: str) -> int:
         return int(self._library.fakenvml_called(function.encode()))

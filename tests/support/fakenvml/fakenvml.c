@@ -1,7 +1,7 @@
 /* A stand-in for libnvidia-ml.so.1: a card or a few whose figures can be set and whose functions can be made to fail.
  *
  * It has the functions that HeShare calls, with the binary interface that the Python binding expects, and no others.
- * Energy is power times wall time. Cards share all figures but their locked clock and whether they are lost. With
+ * Energy is power times wall time. Every card has its own figures, all of an H100 at first. With
  * FAKENVML_STATE=path in the environment figures, faults and events live in that file, so that several processes see
  * one machine; FAKENVML_UUID=uuid makes it another machine's. A call that blocks returns when it is unblocked.
  * Nothing here is NVIDIA's code.
@@ -39,7 +39,7 @@
 
 typedef struct { const char *name; double own, first; } figure_t; /* own: a process's own, never shared */
 
-/* The figures of the card: an H100 as its owner would see it. */
+/* The figures of a card: an H100 as its owner would see it; `count`, `events` and the last lines are the first card's. */
 static figure_t figures[] = {
     {"count", 0, 1}, {"cores", 0, 16896}, {"memory_mib", 0, 81559}, {"free_mib", 0, 80900},
     {"memory_mhz", 0, 2619}, {"first_mhz", 0, 345}, {"last_mhz", 0, 1980}, {"step_mhz", 0, 15}, {"sm_mhz", 0, 1980},
@@ -47,12 +47,7 @@ static figure_t figures[] = {
     {"reasons", 0, 0}, {"persistence", 0, 1}, {"compute_mode", 0, 0}, {"mig", 0, 0}, {"gpm", 0, 1},
     {"sm_pct", 0, 55.5}, {"dram_pct", 0, 33.25}, {"major", 0, 9}, {"minor", 0, 0}, {"instant", 0, 1},
     {"value_type", 0, 1}, {"events", 0, 1}, {"uncorrected", 0, 0}, {"remap_failed", 0, 0}, {"may_lock", 0, 1},
-    {"locked_mhz", 0, 0}, {"locked1_mhz", 0, 0}, {"locked2_mhz", 0, 0}, {"locked3_mhz", 0, 0}, {"locked4_mhz", 0, 0}, {"locked5_mhz", 0, 0},
-    {"locked6_mhz", 0, 0}, {"locked7_mhz", 0, 0}, {"locked8_mhz", 0, 0}, {"locked9_mhz", 0, 0}, {"locked10_mhz", 0, 0}, {"locked11_mhz", 0, 0},
-    {"locked12_mhz", 0, 0}, {"locked13_mhz", 0, 0}, {"locked14_mhz", 0, 0}, {"locked15_mhz", 0, 0},
-    {"lost0", 0, 0}, {"lost1", 0, 0}, {"lost2", 0, 0}, {"lost3", 0, 0}, {"lost4", 0, 0}, {"lost5", 0, 0},
-    {"lost6", 0, 0}, {"lost7", 0, 0}, {"lost8", 0, 0}, {"lost9", 0, 0}, {"lost10", 0, 0}, {"lost11", 0, 0},
-    {"lost12", 0, 0}, {"lost13", 0, 0}, {"lost14", 0, 0}, {"lost15", 0, 0},
+    {"locked_mhz", 0, 0}, {"lost", 0, 0},
     {"began_s", 0, 0},
     {"open", 1, 0}, {"samples", 1, 0}, {"event_sets", 1, 0}, {"calls", 0, 0},
     {"process_pid", 0, 0},
@@ -63,7 +58,8 @@ typedef struct { int card; unsigned long long type, data; } happening_t;
 
 /* What processes with the same FAKENVML_STATE share. */
 typedef struct {
-    double values[COUNT(figures)];
+    double values[CARDS][COUNT(figures)];
+    char names[CARDS][96];
     fault_t faults[96];
     size_t fault_count;
     happening_t happenings[EVENTS];
@@ -74,7 +70,6 @@ static machine_t own_machine, *machine = &own_machine;
 static fault_t own_faults[16]; /* from the environment, of this process alone */
 static size_t own_fault_count;
 static _Thread_local fault_t *current; /* the fault of the function that runs, if it is one card's */
-static char card_name[96];
 static int ready;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int handles[CARDS]; /* the address of one is a card's handle */
@@ -92,26 +87,21 @@ static figure_t *figure(const char *name) {
     return NULL;
 }
 
-static double *place(const figure_t *one) {
+static double *place(const figure_t *one, int card) {
     size_t i = (size_t)(one - figures);
-    return one->own > 0 ? &own_values[i] : &machine->values[i];
+    return one->own > 0 ? &own_values[i] : &machine->values[card][i];
 }
 
-static double *value(const char *name) { return place(figure(name)); }
+static double *value(const char *name) { return place(figure(name), 0); }
 static double get(const char *name) { return *value(name); }
+static int index_of(const void *device) { return (int)((const int *)device - handles); }
+static double *value_of(const void *device, const char *name) { return place(figure(name), index_of(device)); }
+static double of(const void *device, const char *name) { return *value_of(device, name); }
 
-static double *of_card(const void *device, const char *const names[CARDS]) {
-    return value(names[(const int *)device - handles]);
+static void set_on(const figure_t *one, int card, double to) {
+    for (int i = 0; i < CARDS; i++)
+        if (card == i || card == EVERY_CARD) *place(one, i) = to;
 }
-
-static const char *const LOCKED[CARDS] = {
-    "locked_mhz", "locked1_mhz", "locked2_mhz", "locked3_mhz", "locked4_mhz", "locked5_mhz", "locked6_mhz", "locked7_mhz",
-    "locked8_mhz", "locked9_mhz", "locked10_mhz", "locked11_mhz", "locked12_mhz", "locked13_mhz", "locked14_mhz", "locked15_mhz"
-};
-static const char *const LOST[CARDS] = {
-    "lost0", "lost1", "lost2", "lost3", "lost4", "lost5", "lost6", "lost7",
-    "lost8", "lost9", "lost10", "lost11", "lost12", "lost13", "lost14", "lost15"
-};
 
 static fault_t *fault_of(const char *name) {
     for (size_t i = 0; i < machine->fault_count; i++)
@@ -139,7 +129,7 @@ static void from_environment(void) {
         *equals = '\0';
         if (strncmp(part, "set:", 4) == 0) {
             figure_t *one = figure(part + 4);
-            if (one != NULL) *place(one) = atof(equals + 1);
+            if (one != NULL) set_on(one, EVERY_CARD, atof(equals + 1));
         } else {
             fault_t *one = own_fault_count < COUNT(own_faults) ? &own_faults[own_fault_count++] : NULL;
             if (one != NULL) *one = (fault_t){"", atoi(equals + 1), -1, 0, EVERY_CARD};
@@ -165,17 +155,16 @@ static int from_file(void) {
 }
 
 static void reset_all(void) {
-    for (size_t i = 0; i < COUNT(figures); i++) *place(&figures[i]) = figures[i].first;
+    for (size_t i = 0; i < COUNT(figures); i++) set_on(&figures[i], EVERY_CARD, figures[i].first);
+    for (int card = 0; card < CARDS; card++) strcpy(machine->names[card], "NVIDIA H100 80GB HBM3");
     machine->fault_count = machine->happening_count = 0;
-    *value("began_s") = now_s();
+    set_on(figure("began_s"), EVERY_CARD, now_s());
     from_environment();
     ready = 1;
 }
 
 static void begin(void) {
     if (ready) return;
-    const char *model = getenv("FAKENVML_NAME");
-    snprintf(card_name, sizeof card_name, "%s", model == NULL ? "NVIDIA H100 80GB HBM3" : model);
     if (!from_file()) reset_all();
     else from_environment();
     ready = 1;
@@ -213,8 +202,8 @@ static int enter(const char *name) {
 static int on_card(const void *device) {
     const int *card = device;
     if (card < handles || card >= handles + CARDS) return INVALID_ARGUMENT;
-    if (*of_card(card, LOST) > 0) return GPU_IS_LOST;
-    return current != NULL && current->card == (int)(card - handles) ? strike(current) : SUCCESS;
+    if (of(device, "lost") > 0) return GPU_IS_LOST;
+    return current != NULL && current->card == index_of(device) ? strike(current) : SUCCESS;
 }
 
 #define BEGIN() do { int code_ = enter(__func__); if (code_ != SUCCESS) return code_; } while (0)
@@ -226,9 +215,9 @@ static int text_out(char *out, unsigned size, const char *text) {
     return SUCCESS;
 }
 
-static int number_out(void *device, unsigned *out, double value) {
+static int number_out(void *device, unsigned *out, const char *name) {
     CARD(device);
-    *out = (unsigned)value;
+    *out = (unsigned)of(device, name);
     return SUCCESS;
 }
 
@@ -238,7 +227,6 @@ EXPORT void fakenvml_reset(void) {
     begin();
     double before = get("open");
     reset_all();
-    strcpy(card_name, "NVIDIA H100 80GB HBM3");
     *value("open") = before;
     pthread_mutex_unlock(&lock);
 }
@@ -262,17 +250,24 @@ EXPORT int fakenvml_event(int card, unsigned long long type, unsigned long long 
     return 0;
 }
 
-EXPORT int fakenvml_set(const char *name, double to) {
+EXPORT int fakenvml_set(const char *name, double to, int card) {
     if (!ready) fakenvml_reset();
     figure_t *one = figure(name);
-    if (one == NULL) return 1;
-    *place(one) = to;
+    if (one == NULL || card < EVERY_CARD || card >= CARDS) return 1;
+    set_on(one, card, to);
     return 0;
 }
 
-EXPORT double fakenvml_get(const char *name) {
+EXPORT double fakenvml_get(const char *name, int card) {
     begin();
-    return figure(name) == NULL ? -1 : get(name);
+    return figure(name) == NULL || card < 0 || card >= CARDS ? -1 : *place(figure(name), card);
+}
+
+EXPORT int fakenvml_rename(int card, const char *name) {
+    if (!ready) fakenvml_reset();
+    if (card < 0 || card >= CARDS || strlen(name) >= sizeof machine->names[card]) return 1;
+    strcpy(machine->names[card], name);
+    return 0;
 }
 
 EXPORT int fakenvml_called(const char *name) { fault_t *one = fault_of(name); return one == NULL ? 0 : one->called; }
@@ -311,44 +306,44 @@ EXPORT int nvmlDeviceGetHandleByUUID(const char *uuid, void **out) {
 EXPORT int nvmlDeviceGetName(void *device, char *out, unsigned size) {
     BEGIN();
     CARD(device);
-    return text_out(out, size, card_name);
+    return text_out(out, size, machine->names[index_of(device)]);
 }
 
 EXPORT int nvmlDeviceGetUUID(void *device, char *out, unsigned size) {
     BEGIN();
     CARD(device);
     int code = text_out(out, size, first_uuid());
-    if (code == SUCCESS) out[UUID_LENGTH - 1] += (char)((const int *)device - handles);
+    if (code == SUCCESS) out[UUID_LENGTH - 1] += (char)index_of(device);
     return code;
 }
 
-EXPORT int nvmlDeviceGetNumGpuCores(void *device, unsigned *out) { BEGIN(); return number_out(device, out, get("cores")); }
+EXPORT int nvmlDeviceGetNumGpuCores(void *device, unsigned *out) { BEGIN(); return number_out(device, out, "cores"); }
 
 EXPORT int nvmlDeviceGetCudaComputeCapability(void *device, int *major, int *minor) {
     BEGIN();
     CARD(device);
-    *major = (int)get("major");
-    *minor = (int)get("minor");
+    *major = (int)of(device, "major");
+    *minor = (int)of(device, "minor");
     return SUCCESS;
 }
 
 EXPORT int nvmlDeviceGetSupportedMemoryClocks(void *device, unsigned *count, unsigned *out) {
     BEGIN();
     CARD(device);
-    unsigned wanted = get("memory_mhz") > 0 ? 2 : 0, given = *count;
+    unsigned wanted = of(device, "memory_mhz") > 0 ? 2 : 0, given = *count;
     *count = wanted;
     if (wanted == 0) return SUCCESS;
     if (given < wanted) return INSUFFICIENT_SIZE;
     out[0] = 1593;
-    out[1] = (unsigned)get("memory_mhz");
+    out[1] = (unsigned)of(device, "memory_mhz");
     return SUCCESS;
 }
 
 EXPORT int nvmlDeviceGetSupportedGraphicsClocks(void *device, unsigned memory_mhz, unsigned *count, unsigned *out) {
     BEGIN();
     CARD(device);
-    if (memory_mhz != (unsigned)get("memory_mhz")) return NOT_FOUND;
-    unsigned first = (unsigned)get("first_mhz"), last = (unsigned)get("last_mhz"), step = (unsigned)get("step_mhz");
+    if (memory_mhz != (unsigned)of(device, "memory_mhz")) return NOT_FOUND;
+    unsigned first = (unsigned)of(device, "first_mhz"), last = (unsigned)of(device, "last_mhz"), step = (unsigned)of(device, "step_mhz");
     unsigned wanted = last < first ? 0 : (last - first) / step + 1, given = *count;
     *count = wanted;
     if (wanted == 0) return SUCCESS;
@@ -360,13 +355,14 @@ EXPORT int nvmlDeviceGetSupportedGraphicsClocks(void *device, unsigned memory_mh
 EXPORT int nvmlDeviceGetClockInfo(void *device, unsigned type, unsigned *out) {
     BEGIN();
     CARD(device);
-    double locked = *of_card(device, LOCKED), free_mhz = get("sm_mhz");
-    return number_out(device, out, type == 2 ? get("memory_mhz") : locked > 0 && locked < free_mhz ? locked : free_mhz);
+    double locked = of(device, "locked_mhz"), free_mhz = of(device, "sm_mhz");
+    *out = (unsigned)(type == 2 ? of(device, "memory_mhz") : locked > 0 && locked < free_mhz ? locked : free_mhz);
+    return SUCCESS;
 }
 
 static int reasons_out(void *device, unsigned long long *out) {
     CARD(device);
-    *out = (unsigned long long)get("reasons");
+    *out = (unsigned long long)of(device, "reasons");
     return SUCCESS;
 }
 
@@ -380,7 +376,7 @@ EXPORT int nvmlDeviceGetCurrentClocksThrottleReasons(void *device, unsigned long
     return reasons_out(device, out);
 }
 
-EXPORT int nvmlDeviceGetPowerUsage(void *device, unsigned *out) { BEGIN(); return number_out(device, out, get("power_mw")); }
+EXPORT int nvmlDeviceGetPowerUsage(void *device, unsigned *out) { BEGIN(); return number_out(device, out, "power_mw"); }
 
 typedef struct {
     unsigned field, scope;
@@ -395,12 +391,12 @@ EXPORT int nvmlDeviceGetFieldValues(void *device, int count, field_t *out) {
     CARD(device);
     int inner = enter("field");
     for (int i = 0; i < count; i++) {
-        out[i].code = out[i].field != POWER_INSTANT || get("instant") <= 0 ? NOT_SUPPORTED : inner;
-        out[i].type = (unsigned)get("value_type");
+        out[i].code = out[i].field != POWER_INSTANT || of(device, "instant") <= 0 ? NOT_SUPPORTED : inner;
+        out[i].type = (unsigned)of(device, "value_type");
         memset(&out[i].value, 0, sizeof out[i].value);
         if (out[i].code != SUCCESS) continue;
-        if (out[i].type == 0) out[i].value.d = get("power_mw");
-        else out[i].value.ull = (unsigned long long)get("power_mw");
+        if (out[i].type == 0) out[i].value.d = of(device, "power_mw");
+        else out[i].value.ull = (unsigned long long)of(device, "power_mw");
     }
     return SUCCESS;
 }
@@ -408,15 +404,15 @@ EXPORT int nvmlDeviceGetFieldValues(void *device, int count, field_t *out) {
 EXPORT int nvmlDeviceGetTotalEnergyConsumption(void *device, unsigned long long *out) {
     BEGIN();
     CARD(device);
-    double counted = get("energy_mj");
-    *out = (unsigned long long)(counted <= 0 ? 0 : counted + get("power_mw") * (now_s() - get("began_s")));
+    double counted = of(device, "energy_mj");
+    *out = (unsigned long long)(counted <= 0 ? 0 : counted + of(device, "power_mw") * (now_s() - of(device, "began_s")));
     return SUCCESS;
 }
 
 EXPORT int nvmlDeviceGetTemperature(void *device, unsigned sensor, unsigned *out) {
     BEGIN();
     if (sensor != 0) return INVALID_ARGUMENT;
-    return number_out(device, out, get("temperature_c"));
+    return number_out(device, out, "temperature_c");
 }
 
 typedef struct { unsigned version, sensor; int temperature; } temperature_t;
@@ -424,7 +420,7 @@ typedef struct { unsigned version, sensor; int temperature; } temperature_t;
 EXPORT int nvmlDeviceGetTemperatureV(void *device, temperature_t *out) {
     BEGIN();
     CARD(device);
-    out->temperature = (int)get("temperature_c");
+    out->temperature = (int)of(device, "temperature_c");
     return SUCCESS;
 }
 
@@ -433,8 +429,8 @@ typedef struct { unsigned long long total, free, used; } memory_t;
 EXPORT int nvmlDeviceGetMemoryInfo(void *device, memory_t *out) {
     BEGIN();
     CARD(device);
-    out->total = (unsigned long long)get("memory_mib") << 20;
-    out->free = (unsigned long long)get("free_mib") << 20;
+    out->total = (unsigned long long)of(device, "memory_mib") << 20;
+    out->free = (unsigned long long)of(device, "free_mib") << 20;
     out->used = out->total - out->free;
     return SUCCESS;
 }
@@ -442,20 +438,20 @@ EXPORT int nvmlDeviceGetMemoryInfo(void *device, memory_t *out) {
 EXPORT int nvmlDeviceGetPowerManagementLimitConstraints(void *device, unsigned *least, unsigned *most) {
     BEGIN();
     CARD(device);
-    *least = (unsigned)(get("limit_mw") / 2);
-    *most = (unsigned)get("most_mw");
+    *least = (unsigned)(of(device, "limit_mw") / 2);
+    *most = (unsigned)of(device, "most_mw");
     return SUCCESS;
 }
 
-EXPORT int nvmlDeviceGetPowerManagementLimit(void *device, unsigned *out) { BEGIN(); return number_out(device, out, get("limit_mw")); }
-EXPORT int nvmlDeviceGetPersistenceMode(void *device, unsigned *out) { BEGIN(); return number_out(device, out, get("persistence")); }
-EXPORT int nvmlDeviceGetComputeMode(void *device, unsigned *out) { BEGIN(); return number_out(device, out, get("compute_mode")); }
+EXPORT int nvmlDeviceGetPowerManagementLimit(void *device, unsigned *out) { BEGIN(); return number_out(device, out, "limit_mw"); }
+EXPORT int nvmlDeviceGetPersistenceMode(void *device, unsigned *out) { BEGIN(); return number_out(device, out, "persistence"); }
+EXPORT int nvmlDeviceGetComputeMode(void *device, unsigned *out) { BEGIN(); return number_out(device, out, "compute_mode"); }
 
 EXPORT int nvmlDeviceGetMigMode(void *device, unsigned *current, unsigned *pending) {
     BEGIN();
-    double mig = get("mig"); /* 1: of every card; 2: of the second one */
-    *pending = (unsigned)(mig == 2 ? (const int *)device == handles + 1 : mig);
-    return number_out(device, current, *pending);
+    CARD(device);
+    *current = *pending = (unsigned)of(device, "mig");
+    return SUCCESS;
 }
 
 typedef struct { unsigned pid; unsigned long long used; unsigned instance, compute; } process_t;
@@ -463,28 +459,28 @@ typedef struct { unsigned pid; unsigned long long used; unsigned instance, compu
 EXPORT int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned *count, process_t *out) {
     BEGIN();
     CARD(device);
-    unsigned wanted = get("process_pid") > 0 ? 1 : 0, given = *count;
+    unsigned wanted = of(device, "process_pid") > 0 ? 1 : 0, given = *count;
     *count = wanted;
     if (wanted == 0) return SUCCESS;
     if (given < wanted || out == NULL) return INSUFFICIENT_SIZE;
-    *out = (process_t){(unsigned)get("process_pid"), 300ull << 20, 0, 0};
+    *out = (process_t){(unsigned)of(device, "process_pid"), 300ull << 20, 0, 0};
     return SUCCESS;
 }
 
 EXPORT int nvmlDeviceSetGpuLockedClocks(void *device, unsigned least, unsigned most) {
     BEGIN();
     CARD(device);
-    if (get("may_lock") <= 0) return NO_PERMISSION;
+    if (of(device, "may_lock") <= 0) return NO_PERMISSION;
     if (least > most) return INVALID_ARGUMENT;
-    *of_card(device, LOCKED) = most;
+    *value_of(device, "locked_mhz") = most;
     return SUCCESS;
 }
 
 EXPORT int nvmlDeviceResetGpuLockedClocks(void *device) {
     BEGIN();
     CARD(device);
-    if (get("may_lock") <= 0) return NO_PERMISSION;
-    *of_card(device, LOCKED) = 0;
+    if (of(device, "may_lock") <= 0) return NO_PERMISSION;
+    *value_of(device, "locked_mhz") = 0;
     return SUCCESS;
 }
 
@@ -493,7 +489,7 @@ typedef struct { unsigned version, supported; } support_t;
 EXPORT int nvmlGpmQueryDeviceSupport(void *device, support_t *out) {
     BEGIN();
     CARD(device);
-    out->supported = (unsigned)get("gpm");
+    out->supported = (unsigned)of(device, "gpm");
     return SUCCESS;
 }
 
@@ -520,7 +516,7 @@ EXPORT int nvmlDeviceGetTotalEccErrors(void *device, int type, int counter, unsi
     BEGIN();
     CARD(device);
     if (type != 1 || counter != 0) return INVALID_ARGUMENT; /* uncorrected, since the driver was loaded */
-    *out = (unsigned long long)get("uncorrected");
+    *out = (unsigned long long)of(device, "uncorrected");
     return SUCCESS;
 }
 
@@ -528,7 +524,7 @@ EXPORT int nvmlDeviceGetRemappedRows(void *device, unsigned *right, unsigned *wr
     BEGIN();
     CARD(device);
     *right = *wrong = *pending = 0;
-    *failed = (unsigned)get("remap_failed");
+    *failed = (unsigned)of(device, "remap_failed");
     return SUCCESS;
 }
 
@@ -556,7 +552,7 @@ EXPORT int nvmlDeviceRegisterEvents(void *device, unsigned long long types, set_
     BEGIN();
     CARD(device);
     if (get("events") <= 0 || types == 0) return NOT_SUPPORTED;
-    set->types[(const int *)device - handles] = types;
+    set->types[index_of(device)] = types;
     return SUCCESS;
 }
 

@@ -148,8 +148,8 @@ def test_lost_gpu(doubles):
     """A run whose GPU is lost with a locked clock reports it; its cleanup process unlocks it later."""
 
     def lose():
-        assert until(lambda: doubles.fake.get("locked1_mhz"))
-        doubles.fake.set("lost1", 1)
+        assert until(lambda: doubles.fake.get("locked_mhz", 1))
+        doubles.fake.set("lost", 1, card=1)
 
     gone, lines = doubles.once_started(lose), io.StringIO()
     result = doubles.run(JOBS, policy="drill", devices="nvml", clocks=True, log=OperatorLog(lines))
@@ -158,12 +158,12 @@ def test_lost_gpu(doubles):
     report = (doubles.folder / "run" / "report.txt").read_text()
     for text in (report, lines.getvalue()):
         assert text.count("may stay locked") == 1
-    assert doubles.fake.get("locked1_mhz") > 0
+    assert doubles.fake.get("locked_mhz", 1) > 0
     assert until(lambda: not any(map(is_locked, (doubles.folder / "locks").iterdir())))
     assert doubles.run(jobs_of(job("a", "true")), into="next").complete
     assert until(lambda: CliRunner().invoke(app, ["doctor"]).exit_code == 1)
-    doubles.fake.set("lost1", 0)
-    assert until(lambda: doubles.fake.get("locked1_mhz") == 0)
+    doubles.fake.set("lost", 0, card=1)
+    assert until(lambda: doubles.fake.get("locked_mhz", 1) == 0)
     assert until(lambda: doubles.traces() == [])
     assert CliRunner().invoke(app, ["doctor"]).exit_code == 0
 

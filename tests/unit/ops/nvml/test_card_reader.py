@@ -67,14 +67,14 @@ def test_errors(doubles, gpu, reader) -> None:
     doubles.fake.fail("nvmlDeviceGetTemperatureV", 3)
     with pytest.raises(NotSupportedError, match="NVML code 3"):
         gpu.temperature_c()
-    doubles.fake.set("lost0", 1)
+    doubles.fake.set("lost", 1, card=0)
     with pytest.raises(GpuLostError):
         gpu.power_limit_w()
     calls = doubles.fake.called("nvmlDeviceGetClockInfo")
     answers = gpu.poll((("power_limit_w",), ("sm_mhz",), ("sm_mhz",)), wait_s=60.0)
     assert [answer[0] for answer in answers] == ["GpuLostError"] * 3
     assert doubles.fake.called("nvmlDeviceGetClockInfo") == calls
-    doubles.fake.set("lost0", 0)
+    doubles.fake.set("lost", 0, card=0)
     with pytest.raises(NoSuchGpuError):
         reader.card("GPU-none").name()
 
@@ -208,9 +208,9 @@ def test_no_descriptors(gpu, reader, monkeypatch) -> None:
 
 def test_survey(doubles) -> None:
     """A survey lists every card and what hinders its use."""
-    doubles.fake.set("lost1", 1)
+    doubles.fake.set("lost", 1, card=1)
     first, second = survey_cards()
     assert first == (0, UUID, "", ())
     assert second[:2] == (1, "")
     assert "lost" in second[2]
-    doubles.fake.set("lost1", 0)
+    doubles.fake.set("lost", 0, card=1)

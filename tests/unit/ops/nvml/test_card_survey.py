@@ -73,10 +73,10 @@ def test_bad_card():
 JOBS = jobs_of(job("a", "sleep", "0.3", count=2))
 
 
-@pytest.mark.parametrize(("figure", "value", "why"), [("mig", 2, "MIG"), ("lost1", 1, "lost")])
-def test_left_out(doubles, figure, value, why):
+@pytest.mark.parametrize(("figure", "why"), [("mig", "MIG"), ("lost", "lost")])
+def test_left_out(doubles, figure, why):
     """A run leaves a card that cannot be used out, and notes processes of others, on the one that it uses."""
-    doubles.fake.set(figure, value)
+    doubles.fake.set(figure, 1, card=1)
     doubles.fake.set("process_pid", os.getpid())
     result = doubles.run(JOBS, devices="nvml")
     assert result.complete
