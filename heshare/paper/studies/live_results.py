@@ -79,7 +79,8 @@ def beside(found: pd.DataFrame) -> pd.DataFrame:
 
     `found` is as from `comparison`.
     """
-    parts = [found[["policy", "title"]].drop_duplicates().set_index("policy")]
+    titles = found.drop_duplicates("policy").set_index("policy")["title"]
+    parts = [titles.rename("system").to_frame()]
     for quantity, name, unit in ((JCT, "JCT", "s"), (ENERGY, "energy", "J")):
         columns = {
             "measured": f"{name} measured ({unit})",
