@@ -128,6 +128,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--tasks", type=int)
     parser.add_argument("--minutes", type=float, default=0.5)
     parser.add_argument("--budget", default="2m")
+    parser.add_argument("--allow-clocks", action="store_true")
     parser.add_argument("--window-s", type=float, default=1.0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--policy", action="append")
@@ -138,7 +139,7 @@ def main(arguments: Sequence[str]) -> int:
         minutes=given.minutes,
         budget_s=parse_duration_s(given.budget),
         seed=given.seed,
-        allow_clocks=True,
+        allow_clocks=given.allow_clocks,
     )
     with (
         tempfile.TemporaryDirectory(prefix="hs-", dir="/tmp") as folder,

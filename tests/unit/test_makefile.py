@@ -46,6 +46,17 @@ def test_targets(checkout: Path, makefile: str) -> None:
     assert sorted(listed) == sorted(set(phony.split()) - {"FORCE"})
 
 
+def test_live(checkout: Path) -> None:
+    """`make live` measures GPUs of this machine, or with STAND_IN rehearses in a folder of its own; both draw."""
+    for argument, module, figures in (
+        ("LIVE=--allow-clocks", "heshare live", "figures"),
+        ("STAND_IN=2xH100", "support.live_rehearsal --cluster 2xH100", "build/rehearsal/figures"),
+    ):
+        done = make(checkout, "--dry-run", "--assume-old=.venv/.ready", "live", argument)
+        assert done.returncode == 0, done.stderr
+        assert f"-m {module} --figures {figures} " in done.stdout
+
+
 @pytest.mark.parametrize(("code", "variable"), [(1, "CONDA_PREFIX"), (0, "VIRTUAL_ENV")])
 def test_active_environment(code: int, variable: str, checkout: Path, tmp_path: Path) -> None:
     """The Python of an active environment is used if it can import heshare, and that of .venv otherwise."""
