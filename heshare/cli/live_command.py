@@ -85,7 +85,7 @@ def live(
         require_extra("notebooks", "heshare live --figures")
 
     comparison = compare(config, work, options)
-    written = write_and_print(comparison, work, out, json)
+    written = write_and_print(comparison, out, json)
     if figures is not None:
         draw(written, figures, json)
 
@@ -100,11 +100,9 @@ def compare(config: LiveComparisonConfig, work: Path, options: LiveOptions) -> L
         raise typer.Exit(128 + getattr(interrupt, "number", signal.SIGINT)) from None
 
 
-def write_and_print(
-    comparison: LiveComparison, work: Path, out: Path, json: bool, *, command: str = "heshare live"
-) -> Results:
+def write_and_print(comparison: LiveComparison, out: Path, json: bool, *, command: str = "heshare live") -> Results:
     """Write the results of `command`, print and return them."""
-    written = results.write(comparison, out, work / results.PROFILES, command=command)
+    written = results.write(comparison, out, command=command)
     table = written.tables["comparison"]
     if json:
         rows = table.to_dict("records")

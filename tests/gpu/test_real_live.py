@@ -19,7 +19,7 @@ def test_comparison(torch_uuid: str, tmp_path: Path) -> None:
     )
     done = live_comparison.run_live_comparison(config, tmp_path / "work", live_comparison.LiveOptions(progress=False))
     assert not done.emulated
-    written = live_results.write(done, tmp_path / "out", tmp_path / "work" / "profiles", command="pytest -m gpu")
+    written = live_results.write(done, tmp_path / "out", command="pytest -m gpu")
     assert written.kind == "measured"
     assert (written.folder / "profiles").is_dir()
     found = written.tables["comparison"]

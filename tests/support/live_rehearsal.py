@@ -154,7 +154,7 @@ def main(arguments: Sequence[str]) -> int:
         )
         comparison = compare(config, given.work.absolute(), options)
     command = "python -m support.live_rehearsal " + " ".join(arguments)
-    written = write_and_print(comparison, given.work, given.out, False, command=command)
+    written = write_and_print(comparison, given.out, False, command=command)
     if given.figures:
         draw(written, given.figures.absolute(), False)
     return 0

@@ -30,6 +30,7 @@ from heshare.ops.workers.worker_pool import WARM_S
 from heshare.policies.registry import canonical, make
 from heshare.prediction.load import predictor_factory
 from heshare.prediction.predictor import Predictor
+from heshare.profiles import store
 from heshare.profiles.visit import MeasurementProtocol
 from heshare.running.result import Run
 from heshare.running.run import run
@@ -86,15 +87,17 @@ class LiveOptions:
 class LiveComparison:
     """The result: measured runs, and simulations of the same.
 
-    `emulated` is whether the GPUs were stand-ins of the tests, without a measurement on a real GPU. `table` has their
-    profiles, `loading` the measured times of starting and ending processes. `measured` is by policy, without those that
-    have not run yet; `simulated` by device model (`DEVICE_MODELS`) and policy. `without_loading` are simulations on the
-    fitted device model in which starting and ending processes takes no time, by policy.
+    `emulated` is whether the GPUs were stand-ins of the tests, without a measurement on a real GPU. `records` are the
+    files of their profiles, `table` has all rows, `loading` the measured times of starting and ending processes.
+    `measured` is by policy, without those that have not run yet; `simulated` by device model (`DEVICE_MODELS`) and
+    policy. `without_loading` are simulations on the fitted device model in which starting and ending processes takes no
+    time, by policy.
     """
 
     config: LiveComparisonConfig
     gpus: tuple[live_gpus.LiveGpu, ...]
     emulated: bool
+    records: tuple[Path, ...]
     table: pd.DataFrame
     tasks: tuple[Task, ...]
     loading: LoadingTimes
@@ -129,9 +132,9 @@ def run_live_comparison(
 
     names = ", ".join(dict.fromkeys(live.gpu.name for live in gpus))
     options.report(f"Recording {names}, {config.budget_s / 60:g} min each")
-    table = live_gpus.record_profiles(
+    records = live_gpus.record_profiles(
         gpus,
-        folder / "profiles",
+        folder,
         budget_s=config.budget_s,
         seed=config.seed,
         protocol=options.protocol,
@@ -139,6 +142,7 @@ def run_live_comparison(
         progress=options.progress,
     )
 
+    table = pd.concat(map(store.read, records), ignore_index=True)
     predictor, cluster = predictor_factory(table), live_gpus.cluster_of(gpus)
     count = config.tasks or max(MIN_MODELS, TASKS_PER_GPU * len(gpus))
     tasks = draw_live_tasks(count, cluster, table, predictor(), minutes=config.minutes, seed=config.seed)
@@ -146,7 +150,7 @@ def run_live_comparison(
     runs = LiveRuns(
         folder / "runs",
         config.devices,
-        _conditions(gpus, folder),
+        _conditions(gpus, records),
         predictor,
         config.seed,
         config.allow_clocks,
@@ -170,6 +174,7 @@ def run_live_comparison(
         config,
         gpus,
         live_gpus.nvml_is_emulated(),
+        records,
         table,
         tasks,
         loading,
@@ -236,8 +241,8 @@ def simulate(
     return run(tasks, cluster, FaultTolerantPolicy(make(policy)), predictor=predictor, rng=rng, devices=devices)
 
 
-def _conditions(gpus: tuple[live_gpus.LiveGpu, ...], folder: Path) -> dict[str, Any]:
+def _conditions(gpus: tuple[live_gpus.LiveGpu, ...], records: tuple[Path, ...]) -> dict[str, Any]:
     return {
         "cards": [{"uuid": live.uuid, "gpu": asdict(live.gpu), "driver": live.facts.get("driver")} for live in gpus],
-        "record": files_hash(sorted((folder / "profiles").glob("*/profile.csv"))),
+        "record": files_hash(records),
     }

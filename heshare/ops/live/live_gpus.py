@@ -6,8 +6,6 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-import pandas as pd
-
 from heshare.devices.device import Device
 from heshare.ops.executor.host import Host
 from heshare.ops.executor.local_gpus import at_top_clock
@@ -17,7 +15,7 @@ from heshare.ops.nvml_device import NvmlDevice
 from heshare.ops.open_device import opened
 from heshare.ops.recording.profile_device import TABLE, profile
 from heshare.ops.workers.worker_pool import ProcessLauncher
-from heshare.profiles import manifest, store
+from heshare.profiles import manifest
 from heshare.profiles.visit import MeasurementProtocol
 from heshare.shared.errors import DeviceError
 from heshare.world.cluster import Cluster
@@ -95,10 +93,11 @@ def record_profiles(
     protocol: MeasurementProtocol | None = None,
     opener: OpenGpu = open_gpu,
     progress: bool = True,
-) -> pd.DataFrame:
-    """Record one GPU of each type for `budget_s`, or continue a recording; return the rows of all tables.
+) -> tuple[Path, ...]:
+    """Record one GPU of each type for `budget_s`, or continue a recording; return the paths of all tables.
 
-    The tables are `folder/<gpu>/profile.csv`. The other arguments are those of `profile_device.profile`.
+    The tables are `folder/profiles/<gpu>/profile.csv`, with clocks `folder/profiles-with-clocks/<gpu>/profile.csv`. The
+    other arguments are those of `profile_device.profile`.
 
     Raises:
         DeviceError: a GPU refuses.
@@ -108,12 +107,13 @@ def record_profiles(
     # Reversed, so that the dict has the first GPU of each type.
     for _, live in sorted({live.gpu.name: live for live in reversed(gpus)}.items()):
         command = f"heshare live --budget {budget_s:g}s --seed {seed}" + (" --allow-clocks" if live.clocks else "")
-        path = folder / live.gpu.name / TABLE
+        profiles = folder / ("profiles-with-clocks" if live.clocks else "profiles")
+        path = profiles / live.gpu.name / TABLE
         if not _is_recorded(path, live, command):
             with opener(live) as device:
                 profile(
                     device,
-                    folder,
+                    profiles,
                     budget_s=budget_s,
                     clocks=live.clocks,
                     seed=seed,
@@ -121,8 +121,8 @@ def record_profiles(
                     command=command,
                     progress=progress,
                 )
-        tables.append(store.read(path))
-    return pd.concat(tables, ignore_index=True)
+        tables.append(path)
+    return tuple(tables)
 
 
 def _is_recorded(path: Path, live: LiveGpu, command: str) -> bool:

@@ -149,7 +149,7 @@ def label(trial: LiveComparison) -> str:
     return ("stand-in-" if trial.emulated else "") + str(cluster_of(trial.gpus)).replace(",", "-")
 
 
-def write(trial: LiveComparison, out: Path, record: Path, *, command: str) -> Results:
+def write(trial: LiveComparison, out: Path, *, command: str) -> Results:
     """Write the tables of a comparison, and the manifest with their checksums, into the folder `out/<label>`."""
     folder = out / label(trial)
     shutil.rmtree(folder, ignore_errors=True)
@@ -162,10 +162,10 @@ def write(trial: LiveComparison, out: Path, record: Path, *, command: str) -> Re
 
     # The record of a stand-in that does not say so in each row must not be read as that of a GPU.
     if set(trial.table["provenance"]) == {_kind(trial.emulated)}:
-        for gpu in sorted({live.gpu.name for live in trial.gpus}):
-            for name in (TABLE, RECORD_MANIFEST):
-                text = (record / gpu / name).read_text(encoding="utf-8")
-                files.write_text(folder / PROFILES / gpu / name, text)
+        for record in trial.records:
+            for path in (record, record.with_name(RECORD_MANIFEST)):
+                text = path.read_text(encoding="utf-8")
+                files.write_text(folder / PROFILES / record.parent.name / path.name, text)
 
     kept = sorted(path for path in folder.rglob("*") if path.is_file())
     manifest = _manifest(trial, command) | {

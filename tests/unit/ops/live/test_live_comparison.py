@@ -43,7 +43,7 @@ def rehearsed(tmp_path_factory):
         protocol = MeasurementProtocol(repeats=1, window_s=0.4, warmup_s=0.02, readings=1)
         options = replace(options, protocol=protocol, progress=False)
         calls = [call(time_s) for time_s in (0.0, 1e6, 1e6)]
-    written = live_results.write(calls[-1][0], folder / "out", work / "profiles", command="a test")
+    written = live_results.write(calls[-1][0], folder / "out", command="a test")
     return calls, written, left_behind(folder, fake)
 
 
