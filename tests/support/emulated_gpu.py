@@ -63,6 +63,8 @@ class EmulatedGpu:
             "last_mhz": gpu.max_mhz,
             "limit_mw": 1e3 * gpu.tdp_w,
             "most_mw": 1e3 * gpu.tdp_w,
+            # The counter is set as a whole: a reader between two figures would see it fall.
+            "integrates": 0,
         }
         for name, value in figures.items():
             self._fake.set(name, value, self._index)
@@ -86,7 +88,6 @@ class EmulatedGpu:
         now_s = time.monotonic()
         self._energy_mj += self._power_mw * (now_s - self._since_s)
         self._since_s, self._power_mw = now_s, 1e3 * estimate.power_w
-        self._fake.set("began_s", now_s, self._index)
         self._fake.set("energy_mj", self._energy_mj, self._index)
         self._fake.set("power_mw", self._power_mw, self._index)
         self._fake.set("sm_mhz", estimate.sm_mhz, self._index)

@@ -1,7 +1,7 @@
 /* A stand-in for libnvidia-ml.so.1: a card or a few whose figures can be set and whose functions can be made to fail.
  *
  * It has the functions that HeShare calls, with the binary interface that the Python binding expects, and no others.
- * Energy is power times wall time. Every card has its own figures, all of an H100 at first. With
+ * Energy is power times wall time, or as set where `integrates` is 0. Every card has its own figures, all of an H100 at first. With
  * FAKENVML_STATE=path in the environment figures, faults and events live in that file, so that several processes see
  * one machine; FAKENVML_UUID=uuid makes it another machine's. A call that blocks returns when it is unblocked.
  * Nothing here is NVIDIA's code.
@@ -43,7 +43,7 @@ typedef struct { const char *name; double own, first; } figure_t; /* own: a proc
 static figure_t figures[] = {
     {"count", 0, 1}, {"cores", 0, 16896}, {"memory_mib", 0, 81559}, {"free_mib", 0, 80900},
     {"memory_mhz", 0, 2619}, {"first_mhz", 0, 345}, {"last_mhz", 0, 1980}, {"step_mhz", 0, 15}, {"sm_mhz", 0, 1980},
-    {"power_mw", 0, 100000}, {"limit_mw", 0, 700000}, {"most_mw", 0, 700000}, {"energy_mj", 0, 5e6}, {"temperature_c", 0, 41},
+    {"power_mw", 0, 100000}, {"limit_mw", 0, 700000}, {"most_mw", 0, 700000}, {"energy_mj", 0, 5e6}, {"integrates", 0, 1}, {"temperature_c", 0, 41},
     {"reasons", 0, 0}, {"persistence", 0, 1}, {"compute_mode", 0, 0}, {"mig", 0, 0}, {"gpm", 0, 1},
     {"sm_pct", 0, 55.5}, {"dram_pct", 0, 33.25}, {"major", 0, 9}, {"minor", 0, 0}, {"instant", 0, 1},
     {"value_type", 0, 1}, {"events", 0, 1}, {"uncorrected", 0, 0}, {"remap_failed", 0, 0}, {"may_lock", 0, 1},
@@ -405,7 +405,8 @@ EXPORT int nvmlDeviceGetTotalEnergyConsumption(void *device, unsigned long long 
     BEGIN();
     CARD(device);
     double counted = of(device, "energy_mj");
-    *out = (unsigned long long)(counted <= 0 ? 0 : counted + of(device, "power_mw") * (now_s() - of(device, "began_s")));
+    double since_s = of(device, "integrates") > 0 ? now_s() - of(device, "began_s") : 0;
+    *out = (unsigned long long)(counted <= 0 ? 0 : counted + of(device, "power_mw") * since_s);
     return SUCCESS;
 }
 
