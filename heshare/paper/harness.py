@@ -218,6 +218,12 @@ def change(runs: pd.DataFrame, ours: str, theirs: str, metric: str) -> Confidenc
     return change_pct(means[ours], means[theirs])
 
 
+def less_or_more(size: ConfidenceInterval) -> str:
+    """Return a change in words, such as `18 % less`."""
+    percent = round(abs(size.value))
+    return f"{percent} % {'more' if size.value > 0 and percent else 'less'}"
+
+
 def difference(runs: pd.DataFrame, ours: str, theirs: str, metric: str) -> ConfidenceInterval:
     """Return by how much a metric of `ours` is larger than that of `theirs`, in its unit, paired by repetition.
 

@@ -153,7 +153,10 @@ def _emulated() -> dict[tuple[str, str], str]:
 def count_text(table: pd.DataFrame) -> str:
     """Return how many statements have each answer."""
     counts = table["answer"].value_counts()
-    return ", ".join(f"{counts[word]} {word}" for word in (HOLDS, FAILS, NOT_ASKED) if word in counts)
+    plural = {HOLDS: "hold", FAILS: "do not hold", NOT_ASKED: NOT_ASKED}
+    return ", ".join(
+        f"{counts[word]} {many if counts[word] > 1 else word}" for word, many in plural.items() if word in counts
+    )
 
 
 def readable(table: pd.DataFrame) -> pd.DataFrame:

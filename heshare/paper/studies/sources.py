@@ -116,7 +116,7 @@ class Source:
         """The provenance of runs in words, for captions; empty for the default source."""
         if self.is_default or not self.records:
             return ""
-        names = " and ".join(record.label for record in self.records)
+        names = " and ".join(f"{record.gpu} ({record.provenance})" for record in self.records)
         beside = f"; {', '.join(self.emulated)} emulated" if self.emulated else ""
         return f"Recorded settings of {names} as they are, others by the device model fitted to the record{beside}."
 

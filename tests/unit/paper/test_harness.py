@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 
 from heshare.lab.sweeps.random_streams import Repetition
+from heshare.lab.sweeps.statistics import ConfidenceInterval
 from heshare.paper import harness
 from heshare.paper.harness import ENERGY, JCT, Setting
 
@@ -44,6 +45,14 @@ def test_paired_change() -> None:
     assert table[["tasks", "metric", "change_pct"]].to_numpy().tolist() == [
         [4, JCT, -25.0], [4, ENERGY, 0.0], [8, JCT, -25.0], [8, ENERGY, 0.0]
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("value", "words"), [(-18.4, "18 % less"), (2.6, "3 % more"), (0.3, "0 % less"), (-0.3, "0 % less")]
+)
+def test_change_in_words(value: float, words: str) -> None:
+    """A change in words has no sign."""
+    assert harness.less_or_more(ConfidenceInterval(value, value, value, 1)) == words
 
 
 def test_medians() -> None:

@@ -124,3 +124,6 @@ def test_written_answers(h100: Source, tmp_path: Path) -> None:
     assert set(table["answer"]) == {card_claims.NOT_ASKED}
     assert {"M1", "H1", "G5", "S1"} <= set(table["id"])
     assert "H3" not in set(table["id"])
+    assert card_claims.count_text(table) == f"{len(table)} cannot be asked"
+    answers = table[:3].assign(answer=[card_claims.HOLDS, card_claims.FAILS, card_claims.FAILS])
+    assert card_claims.count_text(answers) == "1 holds, 2 do not hold"
