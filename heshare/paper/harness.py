@@ -224,6 +224,12 @@ def less_or_more(size: ConfidenceInterval) -> str:
     return f"{percent} % {'more' if size.value > 0 and percent else 'less'}"
 
 
+def sizes_in_words(batch_sizes: Sequence[int]) -> str:
+    """Return inference batch sizes for a caption: `inference batch sizes 4 and 8`."""
+    plural = "s" if len(batch_sizes) > 1 else ""
+    return f"inference batch size{plural} {' and '.join(map(str, batch_sizes))}"
+
+
 def difference(runs: pd.DataFrame, ours: str, theirs: str, metric: str) -> ConfidenceInterval:
     """Return by how much a metric of `ours` is larger than that of `theirs`, in its unit, paired by repetition.
 

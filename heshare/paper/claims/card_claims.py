@@ -32,9 +32,12 @@ NEEDS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("H1", "H2", "H5", "O1", "O2", "O3", "O4", "O5", "O6", "O7"), (CLOCKS,)),
     **dict.fromkeys(("G1", "G2", "G4"), (KINDS, CLOCKS)),
     **dict.fromkeys(("G3", "G6"), (KINDS,)),
-    **dict.fromkeys(("S1", "S2", "S3"), (FRONTS,)),
+    **dict.fromkeys(("S1", "S2", "S3", "H3 JCT-opt", "H4 En-opt", "H6"), (FRONTS,)),
 }
-"""What a claim needs of a source, by id; those with clocks compare with systems that set them, or vary them."""
+"""What a claim needs of a source, by id, or by id and part.
+
+Those with clocks compare with systems that set them, or vary them; those with fronts compare HeShare's own plans.
+"""
 _SOLO = ("M", "P")
 """Beginnings of the ids of claims that need no task sets."""
 NUMBER = "it is a number of the paper's cards"
@@ -81,7 +84,11 @@ def evaluate(
 
 def _reason(claim: Claim, source: Source) -> str:
     """Return why a statement cannot be asked of a source; empty if it can."""
-    needs = [*NEEDS.get(claim.id, ()), *(() if claim.id.startswith(_SOLO) else (WORKLOADS,))]
+    needs = [
+        *NEEDS.get(claim.id, ()),
+        *NEEDS.get(claim.name, ()),
+        *(() if claim.id.startswith(_SOLO) else (WORKLOADS,)),
+    ]
     lack = next((lack for need in needs if (lack := source.lack(need))), None)
     if lack is not None:
         return lack.reason

@@ -20,7 +20,7 @@ VERDICTS: Mapping[str, str] = {
     REPRODUCED: "the whole interval lies within a quarter of the paper's effect; all parts of an ordering hold",
     UNDETERMINED: "choices that the paper's text leaves open move the value to the paper's and away from it",
     EXCEEDS: "right sign, the whole interval beyond the paper's value: a discrepancy, not a success",
-    DIRECTION: "right sign, but smaller, or too uncertain to say more",
+    DIRECTION: "right sign, but smaller, or too uncertain to say more; of a lead: its median alone",
     FAILED: "not certainly the right sign; of an ordering: a part fails",
     INSIDE: "a physical value: the paper's lies inside the interval",
     OUTSIDE: "a physical value: the paper's lies outside the interval",

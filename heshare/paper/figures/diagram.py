@@ -10,8 +10,8 @@ from heshare.paper.figures.series_styles import EDGE, GRID, LOAD_CLASSES, STAGES
 from heshare.scheduling.plan import Plan
 from heshare.world.catalogue import load_class
 
-_HEIGHT, _ROW = 5.2, 1.25
-"""Height of the drawing, and of a GPU's row."""
+_HEIGHT, _ROW, _GPUS = 5.2, 1.25, 3
+"""Height of the drawing of a plan on so many GPUs, and of a GPU's row."""
 _STEPS = (
     ("world", (0.0, 2.2), (3.05, _HEIGHT), "1  Task set"),
     ("prediction", (0.0, 2.2), (0.0, 2.7), "2  Prediction"),
@@ -29,12 +29,14 @@ _ARROWS = (
     ((4.9, 2.6), (5.3, 2.6)),
 )  # fmt: skip
 _WORDS = (
-    (2.7, 4.48, "a queue for each GPU,\nby genetic search"),
-    (2.7, 0.2, "Pareto set of schemes"),
-    (5.4, 4.48, "batches with MPS percentages (height of each task)\nand a clock (bar beside the batch)"),
-    (5.4, 0.2, "Pareto set of plans; here: Trade-off"),
+    (2.7, "a queue for each GPU,\nby genetic search", "Pareto set of schemes"),
+    (
+        5.4,
+        "batches with MPS percentages (height of each task)\nand a clock (bar beside the batch)",
+        "Pareto set of plans; here: Trade-off",
+    ),
 )
-"""Left edge, height and text of the outputs of the steps."""
+"""Left edge and texts of the outputs of the steps, above and below the GPUs."""
 
 
 def batches(plan: Plan) -> pd.DataFrame:
@@ -45,9 +47,22 @@ def batches(plan: Plan) -> pd.DataFrame:
     return frame.assign(load=frame["workload"].map(load_class), sm_mhz=frame["sm_mhz"].fillna(top_mhz), top_mhz=top_mhz)
 
 
+def height_in(frame: pd.DataFrame) -> float:
+    """Return the height of the figure of a plan, in."""
+    return 2.9 * (1.0 + _lowered(frame) / _HEIGHT)
+
+
+def _lowered(frame: pd.DataFrame) -> float:
+    """Return by how much further GPUs move the lower edge of the drawing down."""
+    return _ROW * max(frame["gpu"].nunique() - _GPUS, 0)
+
+
 def system(ax: Axes, frame: pd.DataFrame) -> None:
     """Draw the system from left to right; `frame` as from `batches`."""
+    lowered = _lowered(frame)
     for stage, (left, right), (bottom, top), title in _STEPS:
+        if stage in ("scheduling", "running"):
+            bottom -= lowered
         shape = "round,pad=0,rounding_size=0.08"
         box = FancyBboxPatch((left, bottom), right - left, top - bottom, boxstyle=shape, edgecolor="none")
         box.set_facecolor(STAGES[stage])
@@ -59,13 +74,14 @@ def system(ax: Axes, frame: pd.DataFrame) -> None:
         _text(ax, 1.1, height, words, ha="center", bbox=how, linespacing=1.1)
     for start, end in _ARROWS:
         ax.add_patch(FancyArrowPatch(start, end, arrowstyle="-|>", mutation_scale=8, linewidth=0.9, color=EDGE))
-    for x, height, words in _WORDS:
-        _text(ax, x, height, words, color=TEXT, linespacing=1.1)
+    for x, above, below in _WORDS:
+        _text(ax, x, 4.48, above, color=TEXT, linespacing=1.1)
+        _text(ax, x, 0.2 - lowered, below, color=TEXT, linespacing=1.1)
     for place, (gpu, part) in enumerate(frame.groupby("gpu", sort=False)):
         bottom = _HEIGHT - 1.05 - _ROW * (place + 1)
         _queue(ax, str(gpu), part, bottom)
         _shares(ax, part, bottom)
-    ax.set(xlim=(-0.05, 10.05), ylim=(-0.05, _HEIGHT + 0.05))
+    ax.set(xlim=(-0.05, 10.05), ylim=(-0.05 - lowered, _HEIGHT + 0.05))
     ax.axis("off")
 
 

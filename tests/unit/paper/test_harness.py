@@ -55,6 +55,12 @@ def test_change_in_words(value: float, words: str) -> None:
     assert harness.less_or_more(ConfidenceInterval(value, value, value, 1)) == words
 
 
+def test_sizes_in_words() -> None:
+    """One inference batch size is in the singular."""
+    assert harness.sizes_in_words([8]) == "inference batch size 8"
+    assert harness.sizes_in_words([4, 8]) == "inference batch sizes 4 and 8"
+
+
 def test_medians() -> None:
     """Medians have a row for each system and metric."""
     runs = pd.DataFrame({"title": ["A"] * 3, "repetition": range(3), JCT: [1.0, 2.0, 9.0]})

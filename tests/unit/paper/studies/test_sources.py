@@ -112,6 +112,10 @@ def test_answers(h100: Source) -> None:
     assert card_claims.evaluate("H3", "Random", less, **asked)["answer"] == card_claims.HOLDS
     assert card_claims.evaluate("H3", "Random", unsure, **asked)["answer"] == card_claims.FAILS
 
+    own = card_claims.evaluate("H3", "JCT-opt", less, **asked)
+    assert own["answer"] == card_claims.NOT_ASKED
+    assert "same energy" in own["why"]
+
     rival = card_claims.evaluate("H1", "jct", less, **asked)
     assert rival["answer"] == card_claims.NOT_ASKED
     assert "one clock" in rival["why"]
@@ -123,7 +127,7 @@ def test_written_answers(h100: Source, tmp_path: Path) -> None:
     table = card_claims.write(tmp_path, h100)
     assert set(table["answer"]) == {card_claims.NOT_ASKED}
     assert {"M1", "H1", "G5", "S1"} <= set(table["id"])
-    assert "H3" not in set(table["id"])
+    assert ("H3", "Random") not in set(zip(table["id"], table["part"], strict=True))
     assert card_claims.count_text(table) == f"{len(table)} cannot be asked"
     answers = table[:3].assign(answer=[card_claims.HOLDS, card_claims.FAILS, card_claims.FAILS])
     assert card_claims.count_text(answers) == "1 holds, 2 do not hold"
