@@ -244,11 +244,13 @@ def test_readme_numbers() -> None:
 
     text = (CHECKOUT / "README.md").read_text("utf-8")
     table = pd.read_csv(CHECKOUT / "reference/x04a_changes.csv.gz").query("ours == 'Trade-off'")
-    sizes = table.set_index(["theirs", "metric"])[["change_pct", "low_pct", "high_pct"]].round().astype(int)
+    sizes = table.set_index(["theirs", "metric"])[["change_pct", "low_pct", "high_pct"]]
+    number = r"(-?\d+(?:\.\d)?)"
     rows = {"| Morak, as": "Morak", "| μ-Serve, as": "μ-Serve", "| μ-Serve at its best": "μ-Serve, own best"}
 
     for start, rival in rows.items():
         (line,) = [line for line in text.splitlines() if line.startswith(start)]
-        found = re.findall(r"(-?\d+) % \[(-?\d+), (-?\d+)\]", line)
-        expected = [sizes.loc[(rival, metric)].tolist() for metric in ("energy_active_j", "avg_jct_s")]
-        assert [[int(number) for number in size] for size in found] == expected
+        printed = [one for size in re.findall(rf"{number} % \[{number}, {number}\]", line) for one in size]
+        exact = sizes.loc[[(rival, "energy_active_j"), (rival, "avg_jct_s")]].to_numpy().ravel()
+        digits = [len(one.partition(".")[2]) for one in printed]
+        assert printed == [f"{value:.{n}f}" for value, n in zip(exact, digits, strict=True)]
