@@ -27,6 +27,8 @@ a few per cent."""
 HOST_BOUND_PCT = 10.0
 """SM activity of a workload alone, %, below which the host determines its time, which then varies and can be shorter on
 a busy host. On an H100 a decoding Transformer took 5.1 to 5.5 ms alone and 3.6 ms with co-runners."""
+ERROR = "error"
+"""Level of a finding with which a profile must not be used; the other is `note`."""
 LEAST_REPEATS = 2
 """Least number of visits to a workload alone for an estimate of its noise."""
 
@@ -69,7 +71,7 @@ def check_profile(path: str | Path) -> list[Finding]:
 def _check_table(path: Path) -> list[Finding]:
     table, found = _read(path)
     found += _manifest_errors(path, table)
-    if table is not None and not any(finding.level == "error" and finding.row for finding in found):
+    if table is not None and not any(finding.level == ERROR and finding.row for finding in found):
         found += [*_shortened(list(_falling_times(path, table))), *_missing(path, table)]
     return sorted(found, key=lambda finding: finding.level)
 
@@ -87,7 +89,7 @@ def _read(path: Path) -> tuple[pd.DataFrame | None, list[Finding]]:
     except InputError as error:
         return None, [_of(error, path)]
     if not rows:
-        return None, _shortened(found) or [Finding("error", str(path), 2, None, "no rows. Record the profile again.")]
+        return None, _shortened(found) or [Finding(ERROR, str(path), 2, None, "no rows. Record the profile again.")]
     table = store.make_table(rows)
     found += [_of(error, path, numbers[row]) for row, error in broken_cells(table)]
     return table, _shortened(found)
@@ -95,7 +97,7 @@ def _read(path: Path) -> tuple[pd.DataFrame | None, list[Finding]]:
 
 def _of(error: InputError, path: Path, row: int | None = None) -> Finding:
     text = f"found {error.found}; expected {error.expected}. {error.action}"
-    return Finding("error", str(path), row or error.row, error.column, text)
+    return Finding(ERROR, str(path), row or error.row, error.column, text)
 
 
 def _shortened(found: Sequence[Finding]) -> list[Finding]:
@@ -133,7 +135,7 @@ def _manifest_errors(path: Path, table: pd.DataFrame | None) -> list[Finding]:
         for other in sorted(set(table[column]) - {value}):
             text = f"found {other}, where {manifest.NAME} says {value}. Keep the tables of two recordings apart."
             row = 2 + table[column].tolist().index(other)
-            found.append(Finding("error", str(path), row, column, text))
+            found.append(Finding(ERROR, str(path), row, column, text))
     return found
 
 
@@ -176,7 +178,7 @@ def _too_short(path: Path, table: pd.DataFrame, row: int, other_s: float, other:
         f"found {table['time_s'].iloc[row]:g} s, less than the {other_s:g} s with {other}; expected no less. "
         "Record this setting again on an idle GPU."
     )
-    return Finding("error", str(path), 2 + row, "time_s", text)
+    return Finding(ERROR, str(path), 2 + row, "time_s", text)
 
 
 def _missing(path: Path, table: pd.DataFrame) -> Iterator[Finding]:
@@ -190,7 +192,7 @@ def _missing_of(name: str, rows: pd.DataFrame) -> Iterator[tuple[str, str]]:
         samples = int((covered_rows(rows) & ~reference).sum())
     if samples < LEAST_SAMPLES:
         yield (
-            "error",
+            ERROR,
             f"found {samples} samples whose tasks were all recorded alone too; expected {LEAST_SAMPLES} or more, "
             "without which no predictor is trained. Record for longer: a larger --budget goes on.",
         )
@@ -228,7 +230,7 @@ def summary(path: str | Path, found: Iterable[Finding]) -> str:
     """Return one line: the rows of the profiles by GPU and provenance, and how many errors and notes there are."""
     levels = [finding.level for finding in found]
     text = f"{path}: {levels.count('error')} errors, {levels.count('note')} notes"
-    if "error" in levels:
+    if ERROR in levels:
         return text
     table = store.read(path)
     counts = Counter(zip(table["gpu"], table["provenance"], strict=True))

@@ -60,12 +60,19 @@ def read(name: str | Path) -> Recording:
     return _read(_path(str(name)))
 
 
+def is_name(name: str) -> bool:
+    """Return whether a record has this name in `data/profiles/measured`; otherwise it is a path."""
+    return "/" not in name and (folder() / name).is_dir()
+
+
 def _tables() -> list[Path]:
     return sorted(folder().glob(f"*/{TABLE}"))
 
 
 def _path(name: str) -> Path:
-    recorded = folder() / name if "/" not in name else Path(name)
+    recorded = folder() / name if is_name(name) else Path(name)
+    if recorded.is_file():
+        return recorded
     tables = [recorded / TABLE] if (recorded / TABLE).is_file() else sorted(recorded.glob(f"*/{TABLE}"))
     if len(tables) == 1:
         return tables[0]
@@ -74,7 +81,7 @@ def _path(name: str) -> Path:
     raise InputError(
         found,
         f"the name of a recorded GPU ({known or 'none yet'}), or a folder with the {TABLE} of one",
-        f"On a machine with that GPU, run: {COMMAND}",
+        f"On a machine with that GPU, run: {COMMAND} (outside a clone, name the folder of the table)",
         file=recorded,
         column="source",
     )

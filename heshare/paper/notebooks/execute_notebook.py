@@ -14,6 +14,7 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from hashlib import sha256
@@ -46,6 +47,10 @@ class _CellError(NotebookError):
     def __init__(self, text: str, line: str) -> None:
         super().__init__(text)
         self.line = line
+
+    def __reduce__(self) -> tuple[type, tuple[str, str]]:
+        # It crosses from the process of a notebook to the one that started it.
+        return type(self), (str(self), self.line)
 
 
 class ParameterError(NotebookError):
@@ -101,6 +106,7 @@ def execute(
         changed = changed_parameters(parameters, notebook.defaults)
         record = RunRecord(notebook.name, str(parameters.get("profile", "paper")), changed)
 
+    is_new = not out.exists()
     out.mkdir(parents=True, exist_ok=True)
     copies.mkdir(parents=True, exist_ok=True)
     executed = copies / notebook.path.name
@@ -124,6 +130,9 @@ def execute(
         moved = _move_outputs(staging, out)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
+        if is_new:
+            with suppress(OSError):  # of a failed notebook it is empty
+                out.rmdir()
     return ExecutedNotebook(notebook.name, perf_counter() - started_s, moved, executed, out, record.profile)
 
 

@@ -312,7 +312,9 @@ def setup(name: str, values: Mapping[str, Any], *, outputs: Sequence[str]) -> Co
         changed = run_record.changed_parameters(parameters, of_profile)
         run = RunRecord(source.name, profile, changed, by_hand=True)
         given = _folder_by_hand(source, given)
-        _name_cells_to_skip(str(parameters.get(run_record.SOURCE, sources.EMULATED)))
+        chosen = sources.read(str(parameters.get(run_record.SOURCE, sources.EMULATED)))
+        chosen.check(changed)
+        _name_cells_to_skip(chosen)
         source = replace(source, outputs=tuple(outputs))
     return Context(source, parameters, given, run)
 
@@ -336,7 +338,7 @@ def _folder_by_hand(notebook: notebook_parameters.Notebook, given: Path | None) 
     return out
 
 
-def _name_cells_to_skip(text: str) -> None:
+def _name_cells_to_skip(source: Source) -> None:
     """Print which cells a source cannot answer; `heshare notebook run` leaves them out."""
-    for lack in sources.read(text).lacks():
+    for lack in source.lacks():
         sys.stdout.write(f"Skip the cells tagged {sources.TAG}{lack.need}: {lack.reason}.\n")

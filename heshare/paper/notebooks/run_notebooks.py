@@ -83,6 +83,7 @@ def prepare(
         if SOURCE in values:
             values[SOURCE] = sources.absolute(str(values[SOURCE]))
             source = sources.read(str(values[SOURCE]))
+            source.check({name: values[name] for name in given if name in values})
         record = RunRecord(notebook.name, profile, changed_parameters(values, of_profile), is_edited(path))
         runs.append(NotebookRun(notebook, values, record, choose(record, out, source)))
     return runs

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,6 +19,7 @@ from heshare.devices.constants import Constants, default
 from heshare.devices.device import Device
 from heshare.lab.calibration import own_record
 from heshare.ops.recording import recordings
+from heshare.ops.recording.profile_check import ERROR, check_profile
 from heshare.ops.recording.recordings import COMMAND, Recording
 from heshare.paper.studies import platforms
 from heshare.paper.studies.recorded_devices import Record, RecordedCard, RecordedDevice
@@ -168,6 +170,36 @@ class Source:
         pairs = [f"2x{one},2x{other}" for one, other in combinations(self.gpus, 2)]
         every = [self.cluster("")] if len(self.gpus) > 2 else []
         return [*pairs, *every]
+
+    def check(self, given: Mapping[str, object]) -> None:
+        """Check the records, and the parameters that a user has given.
+
+        Parameters that a notebook has by itself are replaced instead (`cluster`, `mixes`, `kinds`, `batch_sizes`).
+
+        Raises:
+            InputError: a record has errors (`heshare profile --check`), or a parameter names other cards than the
+                source's or inference batch sizes that were not recorded.
+        """
+        for name in ("cluster", "clusters", "kinds"):
+            value: Any = given.get(name, ())
+            for text in [value] if isinstance(value, str) else list(value):
+                expected, action = (
+                    f"cards of the source: {', '.join(self.gpus)}",
+                    "Name them, or add a card to the source.",
+                )
+                require(name, str(text), self._has(str(text)), expected, action)
+
+        for record in self.records:
+            errors = [found for found in check_profile(record.path) if found.level == ERROR]
+            first = f"{len(errors)} errors, first: {errors[0].text}" if errors else ""
+            action = f"All of them: heshare profile --check {record.path.parent}"
+            require("source", first, not errors, "a record without errors", action, file=record.path)
+
+        sizes: Any = given.get("batch_sizes", ())
+        recorded = self.recorded_sizes if self.records else sizes
+        lacking = [str(size) for size in sizes if size not in recorded]
+        expected = f"recorded ones: {', '.join(map(str, recorded))}"
+        require("batch_sizes", ", ".join(lacking), not lacking, expected, "Name recorded inference batch sizes.")
 
     def kinds(self, given: Sequence[str]) -> list[str]:
         """Return the given types of GPU if the source has all of them, else its own."""
@@ -349,6 +381,10 @@ def read(text: str) -> Source:
     return found
 
 
+def _is_path(name: str) -> bool:
+    return "/" in name or (Path(name).exists() and not recordings.is_name(name))
+
+
 def without(text: str, tags: Sequence[str]) -> Lack | None:
     """Return why a source cannot run a notebook's cell with these tags, such as `needs-clocks`; None if it can."""
     needed = (tag.removeprefix(TAG) for tag in tags if tag.startswith(TAG))
@@ -358,7 +394,7 @@ def without(text: str, tags: Sequence[str]) -> Lack | None:
 def absolute(text: str) -> str:
     """Return a source whose paths do not depend on the current folder."""
     parts = [part.strip().partition(":") for part in text.split(",")]
-    is_path = [kind == RECORDED and "/" in name for kind, _, name in parts]
+    is_path = [kind == RECORDED and _is_path(name) for kind, _, name in parts]
     return ",".join(
         f"{kind}:{Path(name).resolve()}" if path else kind + colon + name
         for (kind, colon, name), path in zip(parts, is_path, strict=True)

@@ -166,11 +166,12 @@ def test_parameters_cell(tmp_path: Path, cell: str) -> None:
 
 
 @pytest.mark.slow
-def test_failures_reported(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_failures_reported(tmp_path: Path, capfd: pytest.CaptureFixture[str], jobs: int) -> None:
     """A run names every failure and keeps the outputs of the other notebooks."""
     books = [toy_notebook(tmp_path, WRITE, name="a"), toy_notebook(tmp_path, "1 / 0", name="b")]
     with pytest.raises(NotebookError, match=r"(?s)b: cell .* ZeroDivisionError"):
-        run_notebooks.run([book.path for book in books], profile="smoke", given={}, out=tmp_path / "out", jobs=1)
+        run_notebooks.run([book.path for book in books], profile="smoke", given={}, out=tmp_path / "out", jobs=jobs)
     assert (tmp_path / "out/fig01_toy.csv").read_text() == "0 smoke"
     assert "b: failed" in capfd.readouterr().err
 

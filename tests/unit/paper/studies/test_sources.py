@@ -69,6 +69,34 @@ def test_clusters(h100: Source) -> None:
     assert len(three.mixes(["2xT4,2xV100"])) == 4
 
 
+def test_given(h100: Source) -> None:
+    """Cards and inference batch sizes that a user has named must be of the source."""
+    h100.check({"cluster": "8xH100", "kinds": ["H100"], "batch_sizes": [8], "tasks": 3})
+    for wrong in ({"cluster": "8xA100"}, {"clusters": ["2xH100", "2xH100,2xT4"]}, {"batch_sizes": [4, 8]}):
+        with pytest.raises(InputError, match=next(iter(wrong))):
+            h100.check(wrong)
+    sources.read("emulated").check({"cluster": "8xL4", "batch_sizes": [3]})
+
+
+def test_unusable_record(made_up_h100: Path, tmp_path: Path) -> None:
+    """A record with errors is refused before anything runs, with the first of them."""
+    lines = (made_up_h100 / "profile.csv").read_text().splitlines(keepends=True)
+    (tmp_path / "profile.csv").write_text("".join(lines[:10]))
+    with pytest.raises(InputError, match="errors, first"):
+        sources.read(f"recorded:{tmp_path}").check({})
+
+
+def test_local_record(made_up_h100: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder here needs no slash, and a table is a record; a name of this package comes first."""
+    monkeypatch.chdir(made_up_h100.parent.parent)
+    found = sources.absolute(f"recorded:{made_up_h100.parent.name}")
+    assert found == f"recorded:{made_up_h100.parent}"
+    (record,) = sources.read(f"recorded:{made_up_h100 / 'profile.csv'}").records
+    assert record.path.parent == made_up_h100
+    monkeypatch.chdir(made_up_h100.parent)
+    assert sources.absolute("recorded:H100") == "recorded:H100"
+
+
 def test_recorded_answers(h100: Source) -> None:
     """A recorded setting has its measured time and power; the only clock is the recorded one."""
     (gpu,) = h100.gpus_of("1xH100").kinds
