@@ -1,6 +1,6 @@
 """Rows of Figs. 1 to 4 of a source's cards: as recorded, of the model fitted to the record, or emulated.
 
-Also the samples of records, for predictors.
+The figures have the workloads of Table IV alone; a record may have others. Also the samples of records, for predictors.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,7 +21,7 @@ from heshare.prediction.samples import Samples, profile_samples
 from heshare.profiles.missing_utilisation import fill_missing, without_fill_warning
 from heshare.profiles.schema import in_main_precision
 from heshare.world.catalogue import gpu as card
-from heshare.world.catalogue import models
+from heshare.world.catalogue import paper_models
 
 ENOUGH, ENOUGH_WORKLOADS = 50, 5
 """The least numbers of samples and workloads of a record that predictors are trained on."""
@@ -166,5 +166,5 @@ def _trainable_rows(one: Recording) -> pd.DataFrame:
 
 
 def _plain(table: pd.DataFrame) -> pd.DataFrame:
-    found = table[(table["engine"] == "eager") & table["workload"].isin(list(models()))]
+    found = table[(table["engine"] == "eager") & table["workload"].isin(list(paper_models()))]
     return in_main_precision(found)

@@ -45,6 +45,15 @@ def test_solo(h100: Recording) -> None:
     assert recorded_gpus.solo([once], batch_sizes=[8])["time_low_s"].isna().all()
 
 
+def test_other_workloads(h100: Recording) -> None:
+    """A recorded workload outside Table IV is in no figure."""
+    lone = h100.table[is_reference(h100.table) & (h100.table["workload"] == "vgg19")]
+    more = pd.concat([h100.table, lone.assign(workload="llama3_8b")], ignore_index=True)
+    other = replace(h100, table=more)
+    expected = recorded_gpus.solo([h100], batch_sizes=[8])
+    pd.testing.assert_frame_equal(recorded_gpus.solo([other], batch_sizes=[8]), expected)
+
+
 def test_mark_provenance() -> None:
     """Rows that are not emulated are marked."""
     kinds = ["emulated", "measured", "fitted"]
