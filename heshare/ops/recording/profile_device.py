@@ -234,6 +234,9 @@ def record_within_budget(
         InputError: the journal belongs to another recording, or the budget is too short for a single visit.
     """
     protocol = protocol or default_protocol(budget_s)
+    idle_s = protocol.repeats * protocol.window_s
+    _check_budget(budget_s, idle_s + protocol.visit_s)  # before the journal is created
+
     visited: list[Setup] = []
     steps = _budget_steps(device, clocks, seed, more_models)
     first_steps = list(islice(steps, IDENTIFYING_STEPS))
@@ -243,10 +246,15 @@ def record_within_budget(
             for setup, _ in session.run(_affordable(chain(first_steps, steps), session, budget_s)):
                 visited.append(setup)
                 bar.update(round(session.log.spent_s) - bar.n)
-        expected = f"time for idle power and one visit: {protocol.visit_s + session.log.spent_s:g} s and more"
-        require("budget", f"{budget_s:g} s", bool(visited), expected, "Allow more time.")
+        if not visited:
+            _check_budget(budget_s, session.log.spent_s + protocol.visit_s)
         points = list(dict.fromkeys(point for setup in visited for point in setup.points()))
         return recorder.profile_table(device, points, session.log)
+
+
+def _check_budget(budget_s: float, least_s: float) -> None:
+    expected = f"time for idle power and one visit: {least_s:g} s and more"
+    require("budget", f"{budget_s:g} s", budget_s >= least_s, expected, "Allow more time.")
 
 
 def planned_steps(

@@ -51,6 +51,15 @@ def test_recorded_again(tmp_path: Path) -> None:
     assert tables[0].count(b"\n") > 5
 
 
+def test_short_budget(tmp_path: Path) -> None:
+    """A budget without time for a visit is refused, and nothing is written."""
+    command = ["profile", "--device", "emulated:L4", "--budget", "1s", "--out", str(tmp_path / "profiles")]
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == 2
+    assert "found 1 s; expected time for idle power and one visit: 12.5 s and more" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
 def test_kernels_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kernels alone are traced without a recording."""
     asked: dict[str, Any] = {}
