@@ -59,7 +59,8 @@ def _compile() -> float:
 
 def _print_machine(machine: dict[str, Any]) -> None:
     typer.echo(f"Python {machine['python']}")
-    typer.echo(f"NVML: {machine['nvml']}" + (f", driver {machine['driver']}" if machine["driver"] else ""))
+    nvml = machine["nvml"].removeprefix("NVML: ")
+    typer.echo(f"NVML: {nvml}" + (f", driver {machine['driver']}" if machine["driver"] else ""))
     for gpu in machine["gpus"]:
         typer.echo(f"GPU {gpu['index']}: {_gpu_line(gpu)}")
     for name in ("mps_control", "mps_server"):

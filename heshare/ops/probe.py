@@ -220,8 +220,8 @@ def follows(found: dict[str, Any]) -> list[str]:
     lines = [f"{targets}plan, run and compare work here: they use emulated GPUs."]
     lines += [*found["in_use"], *found["to_restore"], *found["elsewhere"]]
     if not found["gpus"]:
-        reason = "NVML finds no GPU." if found["nvml"] == "present" else found["nvml"]
-        return [*lines, f"No GPU can be measured on this machine: {reason}"]
+        reason = "NVML finds no GPU" if found["nvml"] == "present" else "NVML does not work"
+        return [*lines, f"No GPU can be measured on this machine: {reason}."]
     lacking = [name for name, there in found["libraries"].items() if not there]
     if lacking:
         lines.append(f"No model can run on the GPU: {', '.join(lacking)} missing. {install_command('live')}")

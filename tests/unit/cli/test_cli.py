@@ -145,16 +145,19 @@ def test_doctor() -> None:
 
 
 def test_doctor_without_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a GPU there is no control of clocks, not even for root."""
+    """Without a GPU there is no control of clocks, not even for root, and the reason is printed once."""
     from heshare.ops import probe
-    from heshare.ops.nvml.binding import NvmlError
+    from heshare.ops.nvml.binding import fault
 
     def no_driver() -> None:
-        raise NvmlError("nvmlInit", 12, "no driver")
+        raise fault("NVML", "nvmlInit", 12)
 
     monkeypatch.setattr(probe, "Nvml", no_driver)
     monkeypatch.setattr(probe, "has_sys_admin", lambda: True)
     assert probe.probe()["clock_control"] is False
+    printed = RUN.invoke(app, ["doctor"]).stdout
+    assert printed.count("nvmlInit") == 1
+    assert "NVML: NVML" not in printed
 
 
 @pytest.mark.slow
