@@ -53,6 +53,24 @@ def test_policies_and_names() -> None:
     assert "random#2" not in hs.policy_names()
 
 
+class Capped(Random):
+    """Random with a parameter."""
+
+    name = "capped"
+
+    def __init__(self, cap: float = 0.8) -> None:
+        super().__init__()
+        self.cap = cap
+
+
+def test_titles() -> None:
+    """The title of an object has the parameters that differ from the defaults; equal ones have the numbered name."""
+    policies = [Capped(), Capped(0.6), Capped(0.9), Capped(0.9), "morak(cap=0.7)"]
+    table = hs.compare(2, CLUSTER, policies, seeds=1)
+    assert table["policy"].tolist() == ["capped", "capped#2", "capped#3", "capped#4", "morak(cap=0.7)"]
+    assert table["title"].tolist() == ["capped", "capped (cap 0.6)", "capped#3", "capped#4", "Morak (cap 0.7)"]
+
+
 def test_predictor() -> None:
     """One predictor serves all runs, and its rows are counted for each."""
     forest = hs.load_predictor(kind="random-forest")

@@ -33,7 +33,7 @@ from heshare.running.run import run
 from heshare.shared import display, files
 from heshare.shared.code_version import CHANGED, files_hash, package_version
 from heshare.shared.disk_cache import NotCachedWarning
-from heshare.shared.errors import require
+from heshare.shared.errors import InputError, require
 from heshare.shared.interruption import InterruptedWithResult
 from heshare.shared.progress import tqdm_bar
 from heshare.world.cluster import Cluster
@@ -244,7 +244,7 @@ def _row(name: str, result: Run, metrics: Mapping[str, Metric]) -> Row:
 
 
 def _frame(grid: Grid, rows: Mapping[_Place, Row]) -> pd.DataFrame:
-    titles = {name: registry.title(name) for name in grid.policies}
+    titles = _titles(grid.policies)
     clusters = _cluster_labels(grid)
     listed = []
     for place, scenario in enumerate(grid.scenarios):
@@ -254,6 +254,37 @@ def _frame(grid: Grid, rows: Mapping[_Place, Row]) -> pd.DataFrame:
                     about = {**scenario.labels, "repetition": number, "policy": name, "title": title}
                     listed.append({**about, **rows[place, number, name], "cluster": clusters[place]})
     return pd.DataFrame(listed)
+
+
+def _titles(policies: Mapping[str, Policy]) -> dict[str, str]:
+    """Return the title of each policy by name; an object's has its parameters, unless another has the same title."""
+    titles = {name: _title(name, policy) for name, policy in policies.items()}
+    listed = list(titles.values())
+    return {name: title if listed.count(title) == 1 else registry.title(name) for name, title in titles.items()}
+
+
+def _title(name: str, policy: Policy) -> str:
+    changed = {} if _is_description(name) else _changed_parameters(policy)
+    if not changed:
+        return registry.title(name)
+    inside = ", ".join(f"{key} {registry.format_value(value)}" for key, value in changed.items())
+    return f"{registry.title(policy.name)} ({inside})"
+
+
+def _is_description(name: str) -> bool:
+    try:
+        registry.canonical(name)
+    except InputError:
+        return False
+    return True
+
+
+def _changed_parameters(policy: Policy) -> dict[str, registry.Value]:
+    # Attributes with the name of a parameter of the class, where they differ from its default.
+    defaults = registry.parameters_of(type(policy))
+    values = {key: getattr(policy, key, default) for key, default in defaults.items() if key != "name"}
+    plain = {key: value for key, value in values.items() if isinstance(value, bool | int | float | str)}
+    return {key: value for key, value in plain.items() if value != defaults[key]}
 
 
 def _cluster_labels(grid: Grid) -> list[str]:
