@@ -63,6 +63,7 @@ def policy(
 
         # The fingerprint of stored results covers the source of the factory's module: that of the function, not this.
         make.__module__ = decide.__module__
+        make.decides = decide  # type: ignore[attr-defined]  # `module:function` finds the factory by it
         registry.unregister(name)
         registry.register(name, title=title or name, parameters={})(make)
         return decide

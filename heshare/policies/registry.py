@@ -256,8 +256,21 @@ def _names_function(name: str) -> bool:
 def _function_entry(name: str) -> RegisteredPolicy:
     factory = plugins.function(name, "policy")
     good = inspect.isclass(factory) or inspect.isfunction(factory)
-    require("policy", name, good, "a function or class that returns a policy", "Name one that does.")
+    expected = "a function or class that returns a policy"
+    require("policy", name, good, expected, "Name one that does.")
+
+    # A function with the decorator `policy` decides; another one, which is registered, makes the policy.
+    makers = [each.factory for each in _ENTRIES.values() if getattr(each.factory, "decides", None) is factory]
+    factory = makers[0] if makers else factory
+    lacking = [each.name for each in inspect.signature(factory).parameters.values() if _is_required(each)]
+    found = f"{name}, which needs {', '.join(lacking)}"
+    require("policy", found, not lacking, f"{expected} and needs no argument", "Give them defaults, or use @policy.")
     return RegisteredPolicy(name, name, factory, parameters_of(factory))
+
+
+def _is_required(parameter: inspect.Parameter) -> bool:
+    variable = parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return parameter.default is inspect.Parameter.empty and not variable
 
 
 def _parse_value(name: str, key: str, text: str, default: Value) -> Value:

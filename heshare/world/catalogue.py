@@ -231,7 +231,8 @@ def gpu(name: str) -> Gpu:
         card = gpus().get(name) or _gpus_by_letters().get(_letters(name))
         if card is not None:
             return card
-    raise unknown(name, gpus(), "Choose one, or describe the GPU in data/gpus.csv.", column="gpu")
+    action = "Choose one, or add the GPU: register_gpus in a script, an entry point for commands (docs/adding.md)."
+    raise unknown(name, gpus(), action, column="gpu")
 
 
 def check_card(card: Gpu) -> None:
@@ -267,7 +268,7 @@ def model(name: str) -> Model:
     try:
         return models()[name]
     except KeyError:
-        action = "Choose one, or describe the workload in data/workloads.csv."
+        action = "Choose one, or add it: register_models in a script, an entry point for commands (docs/adding.md)."
         raise unknown(name, models(), action, column="workload") from None
 
 

@@ -52,9 +52,10 @@ def read_facts(
             raise row.error("field", "doubled", f"each field once for {name}", "Remove one of the rows.")
         if field in fields:
             facts[field] = _value(row, name, field, fields[field])
+    required = [field for field in fields if field not in optional]
     for name, facts in table.items():
-        missing = [field for field in fields if field not in facts and field not in optional]
-        found, expected = f"{name} without {', '.join(missing)}", "a row for each of " + ", ".join(fields)
+        missing = [field for field in required if field not in facts]
+        found, expected = f"{name} without {', '.join(missing)}", "a row for each of " + ", ".join(required)
         require("field", found, not missing, expected, "Add the rows, with unit and source.", file=path)
     return table
 

@@ -42,6 +42,33 @@ def test_registration(register_policy):
     assert (frame["avg_jct_s"] > 0).all()
 
 
+MODULE = """from heshare.policies.function_policy import policy
+from heshare.policies.policy import Start
+
+
+@policy("by-module")
+def decides(event, view, predictions):
+    return [Start(task.id, 0) for task in view.waiting[:1] if not view.gpus[0].running]
+
+
+def needs(cap, rate):
+    return None
+"""
+
+
+def test_module_and_function(tmp_path, monkeypatch):
+    """`module:function` names a function policy; a function that needs arguments is refused."""
+    (tmp_path / "by_module.py").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    try:
+        assert hs.run(2, "T4", "by_module:decides").policy == "by_module:decides"
+        with pytest.raises(InputError, match="by_module:needs, which needs cap, rate"):
+            registry.make("by_module:needs")
+    finally:
+        registry.unregister("by-module")
+
+
 def test_replacement(register_policy):
     """A policy replaces itself, but none of the package."""
     register_policy("first", first_gpu)

@@ -47,6 +47,16 @@ def test_facts(tmp_path: Path) -> None:
         facts(tmp_path, *ROWS[:3], ROWS[4])
 
 
+def test_required_fields(tmp_path: Path) -> None:
+    """The message about a missing field lists those that are required."""
+    path = tmp_path / "facts.csv"
+    path.write_text("gpu,field,value,unit\nT4,title,NVIDIA T4,\n")
+    fields = {"title": Field(TEXT), "sm_count": Field(WHOLE), "mig_slices": Field(WHOLE)}
+    with pytest.raises(InputError) as error:
+        read_facts(path, "gpu", fields, optional=["mig_slices"])
+    assert error.value.expected == "a row for each of title, sm_count"
+
+
 @pytest.mark.parametrize(
     ("index", "row", "column"),
     [
