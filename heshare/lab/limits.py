@@ -719,6 +719,7 @@ class _PowerBounds:
         if not residents:
             return _idle_w(gpu)
 
+        # Without a margin it is the power that is expected, on any card.
         bounds = [_busy_w(gpu, residents, clock)]
         if margin == 0.0 or self._predictor.is_trained_on(gpu):
             bounds.append((1.0 + margin) * self._predicted_w(gpu, residents, clock))

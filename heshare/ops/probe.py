@@ -125,6 +125,7 @@ def probe() -> dict[str, Any]:
         "libraries": {name: find_spec(name) is not None for name in LIBRARIES["live"]},
         **_noted(),
     }
+
     try:
         with Nvml() as nvml:
             found["driver"] = nvml.driver()
@@ -133,6 +134,7 @@ def probe() -> dict[str, Any]:
             found["clocks"] = _CLOCKS if found["clock_control"] else RIGHT
     except NvmlError as error:
         found["nvml"] = str(error)
+
     found["obstacles"] = obstacles(found)
     found["follows"] = follows(found)
     return found

@@ -295,6 +295,7 @@ def _parse_value(name: str, key: str, text: str, default: Value) -> Value:
             return text
     except (KeyError, ValueError):
         pass
+
     expected = f"{kind}, such as {format_value(default)}"
     raise InputError(f"{key}={text} of {name}", expected, "Correct the value.", column="policy")
 

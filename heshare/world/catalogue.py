@@ -126,14 +126,17 @@ def _described(path: Path, name: str, fact: dict[str, Any]) -> dict[str, Any]:
         found = f"{name} of the kind {fact['kind']} without {', '.join(missing) or 'tokens to decode or prompts'}"
         needed = f"{', '.join(_SHAPE)} of a language model (kind {' or '.join(SHAPE_KINDS)}), or {', '.join(_SIZES)}"
         raise InputError(found, needed, "Add the rows, with unit and source.", file=path, column="field")
+
     if not shaped:
         return {field: value for field, value in fact.items() if field in _MODEL_FIELDS or field in _SIZES}
+
     own = {field: fact.pop(field) for field in (*_SHAPE, *_SHAPE_OPTIONS, *_SIZES) if field in fact}
     try:
         shape = LanguageModel.of(fact, own)
     except InputError as error:
         found = f"{error.found} for {name}"
         raise InputError(found, error.expected, error.action, file=path, column=error.column) from None
+
     return {
         **fact,
         "language": shape,

@@ -204,6 +204,7 @@ class LiveRuns:
     def _journal(self, name: str, tasks: Sequence[Task], policy: str, devices: str) -> RunState:
         text = job_file_text(tasks)
         folder = self._run_folder(name, text, policy, devices)
+
         if not is_complete(folder):
             # A run of several sessions is no measurement, so an interrupted run is repeated.
             shutil.rmtree(folder, ignore_errors=True)
@@ -217,12 +218,14 @@ class LiveRuns:
                 allow_clocks=self.allow_clocks,
                 options=self.options,
             )
+
             if not run.complete:
                 failed = run.jobs[run.jobs["outcome"] != "completed"].iloc[0]
                 raise DeviceError(
                     f"{policy}: {failed['job']} {failed['outcome']}: {failed['reason'] or 'no reason given'}. "
                     f"See {folder}; complete runs are stored: run the same command again."
                 )
+
         return run_journal.read_state(folder / "run")
 
     def _run_folder(self, name: str, text: str, policy: str, devices: str) -> Path:

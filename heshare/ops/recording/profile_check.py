@@ -123,12 +123,14 @@ def _manifest_errors(path: Path, table: pd.DataFrame | None) -> list[Finding]:
             kernel_table.read(kernels)
     except InputError as error:
         found.append(_of(error, Path(error.file or path)))
+
     file = path.with_name(manifest.NAME)
     if not file.is_file():
         text = "no manifest: how the table was recorded, and whether it was changed since, is unknown."
         return [*found, Finding("note", str(file), None, None, text)]
     if found or table is None:
         return found
+
     content = manifest.read(file)
     said = {"gpu": content.get("gpu"), "provenance": content.get("provenance")}
     for column, value in said.items():
@@ -229,7 +231,7 @@ def _some(names: Sequence[str], shown: int = 6) -> str:
 def summary(path: str | Path, found: Iterable[Finding]) -> str:
     """Return one line: the rows of the profiles by GPU and provenance, and how many errors and notes there are."""
     levels = [finding.level for finding in found]
-    text = f"{path}: {levels.count('error')} errors, {levels.count('note')} notes"
+    text = f"{path}: {levels.count(ERROR)} errors, {levels.count('note')} notes"
     if ERROR in levels:
         return text
     table = store.read(path)

@@ -19,6 +19,8 @@ _STEPS = (
     ("running", (5.3, 10.0), (0.0, _HEIGHT), "4  GPU sharing"),
 )
 """Stage, left and right edge, lower and upper edge, and title of the steps, numbered as in the paper."""
+_WITH_GPUS = ("scheduling", "running")
+"""The steps that have a row for each GPU."""
 _BOXES = (
     (1.95, "profiles of workloads"),
     (1.25, "forest of trees"),
@@ -61,26 +63,30 @@ def system(ax: Axes, frame: pd.DataFrame) -> None:
     """Draw the system from left to right; `frame` as from `batches`."""
     lowered = _lowered(frame)
     for stage, (left, right), (bottom, top), title in _STEPS:
-        if stage in ("scheduling", "running"):
-            bottom -= lowered
+        lower = bottom - lowered if stage in _WITH_GPUS else bottom
         shape = "round,pad=0,rounding_size=0.08"
-        box = FancyBboxPatch((left, bottom), right - left, top - bottom, boxstyle=shape, edgecolor="none")
+        box = FancyBboxPatch((left, lower), right - left, top - lower, boxstyle=shape, edgecolor="none")
         box.set_facecolor(STAGES[stage])
         ax.add_patch(box)
         _text(ax, left + 0.1, top - 0.28, title, fontweight="bold", fontsize=7.5)
+
     _tasks(ax, frame)
     for height, words in _BOXES:
         how = {"boxstyle": "round,pad=0.3", "facecolor": "white", "edgecolor": EDGE, "linewidth": 0.5}
         _text(ax, 1.1, height, words, ha="center", bbox=how, linespacing=1.1)
+
     for start, end in _ARROWS:
         ax.add_patch(FancyArrowPatch(start, end, arrowstyle="-|>", mutation_scale=8, linewidth=0.9, color=EDGE))
+
     for x, above, below in _WORDS:
         _text(ax, x, 4.48, above, color=TEXT, linespacing=1.1)
         _text(ax, x, 0.2 - lowered, below, color=TEXT, linespacing=1.1)
+
     for place, (gpu, part) in enumerate(frame.groupby("gpu", sort=False)):
         bottom = _HEIGHT - 1.05 - _ROW * (place + 1)
         _queue(ax, str(gpu), part, bottom)
         _shares(ax, part, bottom)
+
     ax.set(xlim=(-0.05, 10.05), ylim=(-0.05 - lowered, _HEIGHT + 0.05))
     ax.axis("off")
 

@@ -19,7 +19,7 @@ from heshare.devices.constants import Constants, default
 from heshare.devices.device import Device
 from heshare.lab.calibration import own_record
 from heshare.ops.recording import recordings
-from heshare.ops.recording.profile_check import ERROR, check_profile
+from heshare.ops.recording.profile_check import ERROR, Finding, check_profile
 from heshare.ops.recording.recordings import COMMAND, Recording
 from heshare.paper.studies import platforms
 from heshare.paper.studies.recorded_devices import Record, RecordedCard, RecordedDevice
@@ -180,17 +180,13 @@ class Source:
             InputError: a record has errors (`heshare profile --check`), or a parameter names other cards than the
                 source's or inference batch sizes that were not recorded.
         """
+        expected, action = f"cards of the source: {', '.join(self.gpus)}", "Name them, or add a card to the source."
         for name in ("cluster", "clusters", "kinds"):
             value: Any = given.get(name, ())
             for text in [value] if isinstance(value, str) else list(value):
-                expected, action = (
-                    f"cards of the source: {', '.join(self.gpus)}",
-                    "Name them, or add a card to the source.",
-                )
                 require(name, str(text), self._has(str(text)), expected, action)
 
-        for record in self.records:
-            errors = [found for found in check_profile(record.path) if found.level == ERROR]
+        for record, errors in zip(self.records, self._errors, strict=True):
             first = f"{len(errors)} errors, first: {errors[0].text}" if errors else ""
             action = f"All of them: heshare profile --check {record.path.parent}"
             require("source", first, not errors, "a record without errors", action, file=record.path)
@@ -200,6 +196,12 @@ class Source:
         lacking = [str(size) for size in sizes if size not in recorded]
         expected = f"recorded ones: {', '.join(map(str, recorded))}"
         require("batch_sizes", ", ".join(lacking), not lacking, expected, "Name recorded inference batch sizes.")
+
+    @cached_property
+    def _errors(self) -> list[list[Finding]]:
+        # Of each record; every notebook of a run asks for them.
+        checked = [check_profile(record.path) for record in self.records]
+        return [[finding for finding in found if finding.level == ERROR] for found in checked]
 
     def kinds(self, given: Sequence[str]) -> list[str]:
         """Return the given types of GPU if the source has all of them, else its own."""
